@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from functools import cache
 from inspect import Parameter, signature
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 _BUDGET = "of privacy=fedhk.privacy.DifferentialPrivacy(...) where it is a budget"
@@ -96,7 +97,13 @@ def suggest_path(path: Path) -> str:
     return "" if path.exists() else suggest(path.name, beside)
 
 
-def explain_names(unknown: Collection[str], known: Collection[str], owner: str, word: str = "parameter") -> str:
+def explain_names(
+    unknown: Collection[str],
+    known: Collection[str],
+    owner: str,
+    word: str = "parameter",
+    places: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Say that `owner` has no such parameters, what was meant, and which ones there are.
 
     Parameters
@@ -109,6 +116,8 @@ def explain_names(unknown: Collection[str], known: Collection[str], owner: str, 
         What has these names, such as a class.
     word : str
         What they are called.
+    places : mapping of str to str
+        What symbols of the paper are here, where that differs from other classes.
 
     Examples
     --------
@@ -118,7 +127,7 @@ def explain_names(unknown: Collection[str], known: Collection[str], owner: str, 
     >>> explain_names(["fuzifier"], ["fuzzifier"], "It")
     "It has no parameter 'fuzifier'; did you mean 'fuzzifier'? Parameters are fuzzifier."
     """
-    meant = [f"{name} is {_find_place(name, known)}" for name in unknown if name in MEANINGS]
+    meant = [f"{name} is {places.get(name) or _find_place(name, known)}" for name in unknown if name in MEANINGS]
     close = [_find_close(name, known) for name in unknown if name not in MEANINGS]
     guesses = [repr(found[0]) for found in close if found]
     text = f"{owner} has no {word} {', '.join(map(repr, unknown))}"

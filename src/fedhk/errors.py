@@ -45,6 +45,22 @@ class MessageError(FedHKError, ValueError):
         self.site = site
 
 
+class UnknownClassError(MessageError):
+    """A name of a class that this process does not know, because its module was not imported or there is none.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the class that it should be derived from.
+    name : str
+        Its own name.
+    """
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"there is no {kind} called {name[:100]!r}")
+        self.name = name[:100]
+
+
 class DataError(FedHKError, ValueError):
     """Files that do not make a federation: the text names the site, the file and what is allowed."""
 

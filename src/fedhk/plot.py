@@ -349,7 +349,5 @@ def report(
     model from a file has no labels: `sites` are placed by it, as by `predict`.
     """
     answers = found if isinstance(found, list | tuple) else [found]
-    if wrong := [type(answer).__name__ for answer in answers if not isinstance(answer, Answered)]:
-        raise TypeError(f"found must be what profile, outcomes, stability or compare gave, got {wrong[0]}.")
     facts = replace(_read(model, sites, site), after=describe_answers(answers))
     return Plot(f"Report of {facts.title}", headline(facts), page.render(facts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -86,3 +88,33 @@ def test_a_number_without_an_interval_stands_alone():
     assert show_interval(2.0, 1.0, 3.0) == "2.00 (1.00, 3.00)"
     assert show_interval(0.0, np.nan, np.nan) == "0"
     assert show_interval(np.nan, np.nan, np.nan) == "–"
+
+
+def test_words_stand_left_and_numbers_right_in_every_form():
+    table = PrintedTable("t", ["method", "rows", "ARI"], [["a", "pooled", "0.1"], ["b", "federated", "0.25"]])
+    assert "\\begin{tabular}{llr}" in table.to_latex()
+    assert '<td class="text">pooled</td><td>0.1</td>' in table.to_html()
+    assert str(table).splitlines()[2:] == ["a       pooled      0.1", "b       federated  0.25"]
+
+
+def test_a_table_in_latex_is_no_wider_than_the_text_and_may_have_fewer_columns():
+    table = PrintedTable("t", ["", "x", "y"], [["a", "1", "2"]], bold={(0, 2)}, for_paper=["", "y"])
+    assert "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%" in table.to_latex()
+    assert "\n & y \\\\\n\\midrule\na & \\textbf{2} \\\\\n" in table.to_latex()
+    assert "<td>1</td><td><b>2</b></td>" in table.to_html()
+    with pytest.raises(ValueError, match="The table has no column 'z'"):
+        PrintedTable("t", ["", "x"], [["a", "1"]], for_paper=["z"])
+
+
+def test_lines_have_a_cell_for_every_column():
+    with pytest.raises(ValueError, match=r"rows\[1\] has 1 cell, columns have 2 names"):
+        PrintedTable("t", ["", "x"], [["a", "1"], ["b"]])
+
+
+def test_saved_tables_may_be_read_by_others(tmp_path):
+    before = os.umask(0o022)
+    try:
+        paths = [PrintedTable("t", [""], [["a"]]).save(tmp_path / f"t{end}") for end in (".csv", ".tex", ".html")]
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o644] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 
 import polars as pl
 import pytest
@@ -27,8 +28,9 @@ def sites(tmp_path):
 
 def test_a_folder_with_tables_figures_and_what_to_cite(sites, tmp_path):
     shown = call("bench", sites, "--labels", "diagnosis", *QUICK, "--out", tmp_path / "bench").stdout
-    assert "Agreement with the classes: 150 rows at 3 sites, 1 seed" in shown
+    assert "Agreement with the classes: 150 rows at 3 sites, 3 clusters, 1 seed" in shown
     names = {path.name for path in (tmp_path / "bench").iterdir()}
+    assert len({stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "bench").iterdir()}) == 1
     tables = {f"table.{ending}" for ending in ("csv", "tex", "html")}
     assert names == {"records.csv", "references.bib", "figure.pdf", "figure.svg"} | tables
     records = pl.read_csv(tmp_path / "bench" / "records.csv")
@@ -38,6 +40,12 @@ def test_a_folder_with_tables_figures_and_what_to_cite(sites, tmp_path):
     refusal(*again, code=5)
     document = json.loads(call(*again, "--force", "--json").stdout)
     assert [one["method"] for one in document["methods"]] == ["k-FED", "EFKMVC"]
+
+
+def test_help_shows_the_numbers_of_clusters_that_it_takes():
+    shown = call("bench", "--help").stdout
+    assert "LOW-HIGH" not in shown
+    assert "--clusters" in shown
 
 
 def test_gaps_and_sites_without_classes_are_said(sites, tmp_path):

@@ -85,6 +85,12 @@ class TestPresets:
         assert parameters["protocol"] == {"name": "centers", "passes": 2, "weights": "rows"}
         assert parameters["view_weights"] == "learned"
 
+    @pytest.mark.parametrize(("algorithm", "given"), [(1, {"passes": 2}), (2, {"temperature": 3}), (4, {"step": 0.02})])
+    def test_single_options_leave_the_others_as_the_preset_has_them(self, algorithm, given):
+        content = tomllib.loads(Config(parameters=given).with_preset(algorithm).complete().to_toml())
+        found = ALGORITHMS[content["algorithm"]].make(content["parameters"])
+        assert found.protocol == fedhk.from_paper(algorithm, **given).protocol
+
     def test_it_says_which_algorithm_it_is(self, hospitals, tmp_path):
         given = ["--clusters", "2", "--paper", "1", "--algorithm", "e-fkmvc", "--out", tmp_path / "run"]
         assert "leave --algorithm out" in usage("fit", hospitals, *given)

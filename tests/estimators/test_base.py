@@ -143,13 +143,32 @@ class TestWarnings:
         ):
             said = [text for text in warnings_of(fit) if "did not converge" not in text]
             assert len(said) == 1
-            assert "all rows belong to all clusters alike" in said[0]
+            assert "all rows belong to all clusters almost alike, so that labels rest on small differences" in said[0]
             assert "fuzzifier 20 is too large: use 1.05 to 1.25, or fuzzifier='auto'." in said[0]
 
     def test_a_fuzzifier_that_is_too_large_is_answered_with_a_smaller_one(self):
         noise = [np.random.default_rng(0).normal(size=(200, 30))]
         (said,) = warnings_of(lambda: HeatKernelMVC(3, fuzzifier=1.1, heat_time=1e4, **QUICK).fit(noise))
         assert "fuzzifier 1.1 is too large: use a smaller one, such as 1.05, or fuzzifier='auto'." in said
+
+    def test_a_view_that_has_all_the_weight(self, data):
+        """Classes that were read as a view: learned weights lean on them alone."""
+        sites = {
+            site: {"a": views[0], "b": views[1], "diagnosis": np.eye(3)[data.site_labels[site]]}
+            for site, views in data.sites.items()
+        }
+        with pytest.warns(UserWarning, match="view 'diagnosis' has all the weight, so that clusters come"):
+            EFKMVC(3, view_weights="learned", **QUICK).fit(sites)
+        assert warnings_of(lambda: EFKMVC(3, view_weights=[1e-6, 1e-6, 1], **QUICK).fit(sites)) == []
+
+    def test_a_fit_that_gives_back_its_start(self):
+        hard = datasets.make_sites(5, 25, n_clusters=3, n_features=(9, 6), shift=2.0, random_state=0)
+        model = EFKMVC(3, protocol="centers", **QUICK)
+        (said,) = warnings_of(lambda: model.fit(hard.sites))
+        assert said.startswith("EFKMVC gives back its start: none of its rounds lowered the objective.")
+        assert model.stop_reason_ in said
+        assert "begin elsewhere, with init=" in said
+        assert not model.converged_
 
     def test_one_cluster_is_no_doubt(self, data):
         assert warnings_of(lambda: HeatKernelMVC(1).fit(data.views)) == []

@@ -27,7 +27,7 @@ from fedhk.model.rows import Rows
 OSLO = "oslo"
 QUICK = {"n_init": 2, "random_state": 0}
 # fits of few rounds on purpose: what they have at the end is compared
-pytestmark = pytest.mark.filterwarnings("ignore:.* did not converge:sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* (did not converge|gives back):sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.fixture(scope="module")

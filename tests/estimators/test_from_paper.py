@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import fedhk
 from fedhk.datasets import make_sites
-from fedhk.estimators.from_paper import PRESETS
+from fedhk.estimators.from_paper import LETTERS, NO_INPUT, PRESETS
 from fedhk.protocols import Averaging, FactorAveraging, Personalized, Statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -104,3 +106,35 @@ def test_another_algorithm_is_refused_by_name(algorithm):
 def test_names_of_the_paper_are_explained():
     with pytest.raises(TypeError, match="alpha is view_exponent, m is fuzzifier"):
         fedhk.from_paper(1, n_clusters=3, alpha=2, m=2)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given"),
+    [(1, {"passes": 3}), (2, {"temperature": 3.0, "blend": 0.2}), (3, {"passes": 1}), (4, {"step": 0.02, "passes": 3})],
+)
+def test_single_options_of_the_protocol_leave_the_others_as_the_preset_has_them(algorithm, given):
+    usual = fedhk.from_paper(algorithm).protocol
+    assert fedhk.from_paper(algorithm, **given).protocol == replace(usual, **given)
+
+
+def test_options_that_contradict_an_algorithm_or_are_given_twice_are_refused():
+    with pytest.raises(ValueError, match=r"Algorithm 1 .* has protocol=Averaging\(weights='rows'\), got Averaging"):
+        fedhk.from_paper(1, 3, weights="mass")
+    with pytest.raises(ValueError, match="step and protocol are given: give step to the protocol"):
+        fedhk.from_paper(4, 3, step=0.02, protocol=fedhk.from_paper(4).protocol)
+
+
+@pytest.mark.parametrize("algorithm", PRESETS)
+@pytest.mark.parametrize("letter", LETTERS)
+def test_what_is_said_of_a_letter_can_be_given(algorithm, letter):
+    with pytest.raises(TypeError, match=rf"has no parameter '{letter}'; {letter} is ") as caught:
+        fedhk.from_paper(algorithm, 3, **{letter: 3})
+    said = str(caught.value).split(f"{letter} is ")[1].split(". Parameters are")[0]
+    names = said.replace(" and ", ", ").split(", ")
+    if said != NO_INPUT and not said.startswith("protocol=dataclasses.replace"):
+        fedhk.from_paper(algorithm, 3, **dict.fromkeys(names, 1))
+
+
+def test_rho_of_algorithm_4_is_given_as_its_error_says():
+    protocol = replace(fedhk.from_paper(4).protocol, view_weights=0.5)
+    assert fedhk.from_paper(4, 3, protocol=protocol).protocol is protocol

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,17 +15,18 @@ from sklearn.metrics import adjusted_rand_score
 
 import fedhk
 from federations import resumed_after
-from fedhk import EFKMVC, FedHKParafac2, FedHKTucker, HeatKernelMVC, datasets
+from fedhk import EFKMVC, FedHKParafac2, FedHKPerson, FedHKTucker, HeatKernelMVC, datasets
 from fedhk.errors import CheckpointError, DataError
 from fedhk.protocols import FactorAveraging, Statistics
-from fedhk.tensors import DECOMPOSITIONS
+from fedhk.tensors import DECOMPOSITIONS, Decomposition, Factors, Limit
+from fedhk.tensors.factors import BASIS
 
 # units are named: which ones rows have most neighbours in common in is not what these tests ask
 QUICK = {"n_init": 1, "random_state": 0, "view_weights": "uniform", "scaling": "standard"}
 BOTH = [FedHKTucker, FedHKParafac2]
 WIDE = (40, 30, 35)
 # few rounds are enough for what these tests ask
-stops_early = pytest.mark.filterwarnings("ignore:.* did not converge:sklearn.exceptions.ConvergenceWarning")
+stops_early = pytest.mark.filterwarnings("ignore:.* (did not|gives back):sklearn.exceptions.ConvergenceWarning")
 
 
 FIRST_SWEEPS = 5  # enough for clusters to be found; see `short_first_fit`
@@ -402,6 +405,7 @@ def test_parafac2_says_how_many_components_the_clusters_can_need():
     assert FedHKParafac2(4, rank=1 - 1e-12, max_rounds=2, **QUICK).fit(data.sites).rank_ == (12,)
 
 
+@stops_early
 @pytest.mark.parametrize("protocol", ["cores", FactorAveraging(passes=1)], ids=["cores", "factors"])
 @pytest.mark.parametrize("estimator", BOTH)
 class TestSmallAndOdd:
@@ -652,3 +656,71 @@ class TestCheckpoints:
         FedHKTucker(3, **options, checkpoint=tmp_path / "run").fit(sites)
         with pytest.raises(CheckpointError, match=f"other settings: .*{said}"):
             FedHKTucker(3, **options | change, checkpoint=tmp_path / "run").fit(sites, resume=True)
+
+
+@dataclass(frozen=True)
+class PairFactors(Factors):
+    """Factors with names of their own."""
+
+    table: np.ndarray
+    bases: tuple[np.ndarray, ...] = field(metadata=BASIS)
+
+    @property
+    def rank(self):
+        return (self.table.shape[2],)
+
+    @property
+    def view_bases(self):
+        return self.bases
+
+    @property
+    def coordinates(self):
+        return self.table
+
+
+class Pairs(Decomposition[PairFactors]):
+    """Every view has directions of its own, the singular vectors of its centres."""
+
+    name: ClassVar[str] = "pairs"
+    factors_class: ClassVar[type[Factors]] = PairFactors
+
+    def limits(self, n_clusters, widths, names=None):
+        return (Limit("", n_clusters, "the clusters"),)
+
+    def start(self, centers, rank, generator):
+        bases = tuple(np.linalg.svd(part, full_matrices=False)[2][: rank[0]].T for part in centers)
+        table = np.stack([part @ basis for part, basis in zip(centers, bases, strict=True)], axis=1)
+        return [PairFactors(table, bases)]
+
+    def fit_core(self, factors, targets, weights):
+        return replace(factors, table=np.where(weights[:, :, None] > 0, targets, factors.table))
+
+    def align(self, factors, to):
+        return factors
+
+
+class TestOwnDecomposition:
+    @pytest.fixture(autouse=True)
+    def registered(self, monkeypatch):
+        monkeypatch.setitem(DECOMPOSITIONS, "pairs", Pairs())
+
+    def test_its_factors_are_an_attribute_and_others_are_refused_by_their_names(self, data):
+        model = HeatKernelMVC(3, decomposition="pairs", rank=2, **QUICK).fit(data.views)
+        assert isinstance(model.factors_, PairFactors)
+        stacked = [
+            view.mean(axis=0) + part * view.std(axis=0) * np.sqrt(view.shape[1])
+            for view, part in zip(data.views, model.factors_.centers(), strict=True)
+        ]
+        for own, found in zip(stacked, model.cluster_centers_, strict=True):
+            assert_allclose(own, found, atol=1e-8)
+        with pytest.raises(AttributeError, match="the form 'pairs' has no core_: factors_ has its parts, table, bases"):
+            _ = model.core_
+
+    def test_own_models_refuse_it_and_say_why(self, data):
+        with pytest.raises(ValueError, match="moves G, P, Q and R, which other forms do not have"):
+            FedHKPerson(3, decomposition="pairs").fit(data.sites)
+
+
+def test_all_factors_are_one_object(fitted):
+    assert_array_equal(fitted.factors_.cluster_factor, fitted.cluster_factor_)
+    assert_array_equal(fitted.factors_.view_factor, fitted.view_factor_)

@@ -40,7 +40,7 @@ def test_seeds_spread_and_table(data, tmp_path):
     expected = [record["ARI"] for record in found.records[:2]]
     assert kmeans["ARI"] == np.mean(expected)
     assert kmeans["ARI ±"] == pytest.approx(np.std(expected, ddof=1))
-    assert "180 rows at 3 sites, 2 seeds" in table.title
+    assert "180 rows at 3 sites, 3 clusters, 2 seeds" in table.title
     assert r"\toprule" in table.to_latex()
     assert table.save(tmp_path / "table.tex").is_file()
     assert [text.get_text() for text in found.draw().get_yticklabels()] == QUICK[::-1]
@@ -100,6 +100,36 @@ def test_cells_are_written_as_in_the_table(data):
         found.cells("ARL")
 
 
+def test_tables_have_the_columns_and_digits_that_are_asked_for(data):
+    found = bench(data.sites, data.site_labels, methods=["balanced k-means", "k-FED", "EFKMVC"], n_seeds=2)
+    table = found.table(["site ARI", "rows"], digits=1)
+    assert table.columns == ("method", "site ARI", "rows")
+    assert [row[2] for row in table.rows] == ["pooled", "federated", "federated"]
+    assert all(row[1] == cell for row, cell in zip(table.rows, found.cells("site ARI", 1).values(), strict=True))
+    assert "ARI, NMI" not in str(table)
+    assert "Rows are pooled for balanced k-means." in table.notes
+    assert any(note.startswith("Mean ± sample standard deviation over seeds of the methods") for note in table.notes)
+    with pytest.raises(ValueError, match=r"table has no measure 'ARl'; did you mean 'ARI'"):
+        found.table(["ARl"])
+    with pytest.raises(TypeError, match=r"columns='ARI' must be a sequence of names"):
+        found.table("ARI")
+
+
+def test_latex_has_what_a_page_has_room_for_and_the_best_in_bold(data):
+    found = bench(data.sites, data.site_labels, methods=["each site alone", "k-FED", "EFKMVC"], n_seeds=1)
+    table, best = found.table(), max(record["NMI"] for record in found.summary()[1:])
+    latex, page = table.to_latex(), table.to_html()
+    assert "method & ARI & NMI & ACC & site ARI" in latex
+    assert "kB a site" in page
+    for text, bold in ((latex, rf"\textbf{{{best:.3f}}}"), (page, f"<b>{best:.3f}</b>")):
+        assert bold in text
+    column = table.columns.index("NMI")
+    for line, row in enumerate(table.rows):
+        assert ((line, column) in table.bold) == (row[column] == f"{best:.3f}")
+    assert "kB a site" in found.table(["ARI", "kB a site"]).to_latex()
+    assert not bench(data.sites, data.site_labels, methods="EFKMVC", n_seeds=1).table().bold
+
+
 def test_figures_keep_their_names_within_the_page(data):
     alone = bench(data.sites, data.site_labels, methods=["each site alone"], n_seeds=1)
     both = bench(
@@ -130,7 +160,15 @@ def test_rows_that_are_not_measured_are_said(data):
 def test_methods_that_did_not_converge_are_said(data):
     own = {"a short fit": EFKMVC(max_rounds=1, tol=1e-12, n_init=1, init="random")}
     found = bench(data.sites, data.site_labels, methods=[], estimators=own, n_seeds=2)
-    assert "a short fit, 2 of 2 seeds: EFKMVC did not converge within max_rounds=1." in found.notes
+    assert "a short fit, 2 of 2 seeds: did not converge within max_rounds=1." in found.notes
+
+
+def test_a_fit_that_gives_back_its_start_or_a_model_between_is_said():
+    hard = make_sites(5, 25, n_clusters=3, n_features=(9, 6), shift=1.0, random_state=1)
+    own = {name: from_paper(n, fuzzifier=1.1, scaling="standard") for name, n in (("a", 2), ("b", 3))}
+    found = bench(hard.sites, hard.site_labels, methods=[], estimators=own, n_seeds=1)
+    assert "a, 1 of 1 seed: gives back its start: none of its rounds lowered the objective." in found.notes
+    assert "b, 1 of 1 seed: did not converge: the model with the lowest objective is kept." in found.notes
 
 
 def test_methods_that_find_the_same_are_said(data):
@@ -144,6 +182,8 @@ def test_works_of_other_authors_are_cited_where_their_method_is_in_the_table(dat
     assert "dennis2021kfed" in cited
     assert "sinaga2026fedhk" in cited
     assert "bezdek" not in cited
+    assert "@article{sinaga" not in cited  # an article needs a journal
+    assert "lloyd1982" in bench(data.sites, data.site_labels, methods="balanced k-means", n_seeds=1).references()
 
 
 def test_estimators_of_ones_own_are_compared_beside_the_methods(data):
@@ -173,6 +213,12 @@ def test_refusals(data):
         bench(data.sites, data.site_labels | {"site-00": [1, 2]})
     with pytest.raises(DataError, match="at least 2 classes, got 1"):
         bench(data.sites, {site: np.zeros(len(labels)) for site, labels in data.site_labels.items()})
+    with pytest.raises(
+        DataError, match=r"labels must be a dict .* \('site-00', 'site-01', 'site-02', ...\), got ndarray"
+    ):
+        bench(data.sites, np.concatenate(list(data.site_labels.values())))
+    with pytest.raises(TypeError, match=r"estimators must be a dict, such as {'name in the table'.*, got list"):
+        bench(data.sites, data.site_labels, estimators=[EFKMVC()])
     with pytest.raises(ValueError, match="n_seeds=0 must be at least 1"):
         bench(data.sites, data.site_labels, n_seeds=0)
 

@@ -359,7 +359,7 @@ class TestGarbage:
         ids=str,
     )
     def test_what_does_not_fit_is_refused(self, tree, buffers, kind):
-        with pytest.raises(MessageError, match="not what was asked for"):
+        with pytest.raises(MessageError, match=r"not what was asked for|there is no Shape called"):
             unpack({TREE: tree}, buffers, kind)
 
     def test_a_deep_nest_is_refused(self):

@@ -7,17 +7,18 @@ import io
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fedhk._files import write_atomically
+from fedhk._files import READABLE, write_atomically
+from fedhk._names import explain_names
 from fedhk._typing import BoolArray, FloatArray
-from fedhk.summary.html import Markup, document, frame, join, tag
+from fedhk.summary.html import Cell, Markup, document, frame, join, tag
 from fedhk.summary.html import table as html_table
-from fedhk.summary.words import number, percent
+from fedhk.summary.words import number, percent, plural
 
 # How far noise moves a number: so many standard deviations, which it stays within 95 times in 100.
 SURE = 2.0
@@ -51,12 +52,39 @@ class PrintedTable:
     """A table of texts; the first cell of a line names it, and notes stand below.
 
     `save` writes it; notebooks show it.
+
+    Parameters
+    ----------
+    title : str
+        What stands above it.
+    columns : sequence of str
+        Names of columns.
+    rows : sequence of sequences of str
+        Lines, with a cell for every column.
+    notes : sequence of str, default=()
+        Sentences that stand below it.
+    bold : collection of (int, int), default=()
+        Cells in bold, by the numbers of their line and column from 0 on; LaTeX and HTML show it.
+    for_paper : sequence of str, default=()
+        Columns that LaTeX has, where the page of a paper is too narrow for all; all by default.
     """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    bold: Collection[tuple[int, int]] = ()
+    for_paper: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for place, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"rows[{place}] has {plural(len(row), 'cell')}, columns have {len(self.columns)} names: a line "
+                    "needs a cell for every column."
+                )
+        if unknown := [name for name in self.for_paper if name not in self.columns]:
+            raise ValueError(explain_names(unknown, list(self.columns), "The table", "column"))
 
     def to_csv(self) -> str:
         """Write comma-separated values; notes are left out."""
@@ -67,24 +95,57 @@ class PrintedTable:
     def to_latex(self, label: str | None = None) -> str:
         r"""Write a LaTeX table with rules of the package booktabs; `\ref{tab:label}` refers to it.
 
-        `label` is made of the title by default. Columns of words stand left, columns of numbers right.
+        `label` is made of the title by default. Columns of words stand left, columns of numbers right. A table that is
+        wider than the text is scaled down to it.
         """
-        lines = [" & ".join(map(_escape, row)) + r" \\" for row in (self.columns, *self.rows)]
-        head, body = lines[0], "\n".join(lines[1:])
+        kept = [i for i, name in enumerate(self.columns) if not self.for_paper or name in self.for_paper]
+        cells = [
+            [_embolden(_escape(row[i])) if (line, i) in self.bold else _escape(row[i]) for i in kept]
+            for line, row in enumerate(self.rows)
+        ]
+        head, *lines = (" & ".join(row) + r" \\" for row in ([_escape(self.columns[i]) for i in kept], *cells))
         notes = "".join(f"\\par\\footnotesize {_escape(note)}\n" for note in self.notes)
-        cells = [[row[i] for row in self.rows] for i in range(1, len(self.columns))]
-        places = "l" + "".join("l" if _are_words(column) else "r" for column in cells)
-        return (
-            f"% needs \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_escape(self.title)}}}\n"
-            f"\\label{{tab:{_slug(self.title.split(':')[0] if label is None else label)}}}\n"
-            f"\\begin{{tabular}}{{{places}}}\n"
-            f"\\toprule\n{head}\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n{notes}\\end{{table}}\n"
+        words = self._word_columns()
+        places = "".join("l" if place == 0 or i in words else "r" for place, i in enumerate(kept))
+        slug = _slug(self.title.split(":")[0] if label is None else label)
+        return "\n".join(
+            [
+                r"% needs \usepackage{booktabs} and \usepackage{graphicx}",
+                r"\begin{table}",
+                r"\centering\small\setlength{\tabcolsep}{4pt}",
+                rf"\caption{{{_escape(self.title)}}}",
+                rf"\label{{tab:{slug}}}",
+                r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+                rf"\begin{{tabular}}{{{places}}}",
+                r"\toprule",
+                head,
+                r"\midrule",
+                *lines,
+                r"\bottomrule",
+                r"\end{tabular}}",
+                rf"{notes}\end{{table}}",
+                "",
+            ]
         )
 
     def to_html(self) -> Markup:
         """Write an HTML table in the style of reports."""
         notes = tag("ul", *(tag("li", note) for note in self.notes), class_="notes")
-        return join(tag("h3", self.title), html_table(self.columns, self.rows), notes if self.notes else "")
+        words = self._word_columns()
+        rows = [
+            [
+                Cell(tag("b", cell) if (line, i) in self.bold else cell, css="text" if i in words else None)
+                if i
+                else cell
+                for i, cell in enumerate(row)
+            ]
+            for line, row in enumerate(self.rows)
+        ]
+        return join(tag("h3", self.title), html_table(self.columns, rows), notes if self.notes else "")
+
+    def _word_columns(self) -> set[int]:
+        """Return the columns after the first whose cells have words and no number in them."""
+        return {i for i in range(1, len(self.columns)) if _are_words([row[i] for row in self.rows])}
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it by the ending of the name: .csv, .tex or .html; the label in LaTeX is `tab:` and the file's name."""
@@ -95,7 +156,7 @@ class PrintedTable:
         text = (
             self.to_csv() if suffix == ".csv" else self.to_latex(target.stem) if suffix == ".tex" else self._to_page()
         )
-        write_atomically(target, text.encode())
+        write_atomically(target, text.encode(), READABLE)
         return target
 
     def _to_page(self) -> str:
@@ -107,12 +168,14 @@ class PrintedTable:
     def __str__(self) -> str:
         widths = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
 
+        left = {0, *self._word_columns()}
+
         def line(cells: Sequence[str]) -> str:
-            first, *rest = (
-                cell.ljust(w) if i == 0 else cell.rjust(w)
+            padded = (
+                cell.ljust(w) if i in left else cell.rjust(w)
                 for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
             )
-            return "  ".join([first, *rest]).rstrip()
+            return "  ".join(padded).rstrip()
 
         return "\n".join([self.title, *map(line, [self.columns, *self.rows]), *self.notes])
 
@@ -135,6 +198,10 @@ def _escape(text: str) -> str:
     indent = r"\quad " if words and words != text else "{}" if words[:1] in ("[", "*") else ""
     signed = re.sub(r"(?<![\w.])-(?=\.?\d)", "−", words)  # a hyphen before a number is its sign
     return indent + "".join(LATEX.get(character, character) for character in signed)
+
+
+def _embolden(text: str) -> str:
+    return rf"\textbf{{{text}}}"
 
 
 def name_outcome(name: str) -> str:

@@ -25,7 +25,9 @@ LabelsFile = Annotated[
     typer.Option("--labels", metavar="NAME", help="File of every site with the class of its rows, without its ending."),
 ]
 BenchOut = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
-Clusters = Annotated[int | None, o.option("clusters", "Number of clusters.", "that of the classes", min=2)]
+Clusters = Annotated[
+    int | None, o.option("clusters", "Number of clusters.", "that of the classes", metavar="NUMBER", min=2)
+]
 Methods = Annotated[
     list[str] | None, o.option("method", "Only this method; may be repeated.", "all of them", metavar="NAME")
 ]

@@ -63,7 +63,8 @@ class Config:
         name = next(name for name, known in ALGORITHMS.items() if known.estimator == type(preset).__name__)
         usual, settings = ALGORITHMS[name].defaults(), preset.get_params(deep=False)
         changed = {key: describe_option(settings[key]) for key, value in usual.items() if settings[key] != value}
-        return replace(self, algorithm=name, parameters=changed | self.parameters)
+        kept = {key: value for key, value in self.parameters.items() if key in usual}  # the rest is in the protocol
+        return replace(self, algorithm=name, parameters=changed | kept)
 
     def complete(self) -> Config:
         """Write out every parameter and draw a seed; refuses parameters that the algorithm cannot take."""

@@ -79,7 +79,7 @@ def option(
         help = f"{help} One of: {', '.join(allowed)}."  # noqa: A001
         others |= {"callback": check, "autocompletion": complete, "metavar": "WORD"}
     if name in FORMS:
-        others["metavar"] = FORMS[name][0]
+        others.setdefault("metavar", FORMS[name][0])
     if default is not None:
         help = f"{help} Default: {default}."  # noqa: A001
     return typer.Option(f"--{name}", help=help, show_default=default is None, rich_help_panel=panel, **others)

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from itertools import chain
 from numbers import Integral
 from pathlib import Path
@@ -33,7 +34,7 @@ from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
 from fedhk.federation.phases.sum_start import ONE_CLUSTER
 from fedhk.model.cluster_summary import ClusterSummary
-from fedhk.model.descent import Progress
+from fedhk.model.descent import START_KEPT, Progress
 from fedhk.model.drift import SitePast
 from fedhk.model.fitted import FittedModel
 from fedhk.model.memory import Memory
@@ -42,6 +43,7 @@ from fedhk.model.rows import Rows
 from fedhk.personal.calibration import Calibration
 from fedhk.summary.model import model_html
 from fedhk.summary.words import join_names
+from fedhk.tensors.factors import Factors
 from fedhk.tensors.low_rank import LowRank, LowRankParameters
 
 # Largest memberships that are on average no more than this above 1 over the number of clusters are all alike.
@@ -49,6 +51,9 @@ ALIKE = 1e-3
 
 # Fuzzifiers that a user is told to try where memberships are alike with a larger one.
 USUAL_FUZZIFIERS = 1.05, 1.25
+
+# Weight of all other views below which one view has all the weight: it is shown with three digits, and reads as 1.000.
+UNSEEN_WEIGHT = 5e-4
 
 # Fitted attributes that are tables, and are empty where a file does not have them.
 TABLES = ("deviations_", "choices_", "selection_", "drift_", "updates_")
@@ -453,23 +458,33 @@ class LowRankAttributes:
     @property
     def cluster_factor_(self) -> FloatArray:
         """P, of shape (c, r1) or (c, r), of the centres in model units, in the decomposition's canonical gauge."""
-        return np.asarray(self._factors.cluster_factor)
+        return np.asarray(self._factor("cluster_factor_", "cluster_factor"))
 
     @property
     def feature_factors_(self) -> tuple[FloatArray, ...]:
         """Q_h of Tucker, of shape (d_h, r2), or the loadings B_h Q of PARAFAC2, of shape (d_h, r), per view."""
-        return tuple(self._factors.feature_factors)
+        return tuple(self._factor("feature_factors_", "feature_factors"))
 
     @property
     def view_factor_(self) -> FloatArray:
         """R, of shape (s, r3) or (s, r)."""
-        return np.asarray(self._factors.view_factor)
+        return np.asarray(self._factor("view_factor_", "view_factor"))
 
     @property
     def core_(self) -> FloatArray:
         """G of Tucker, of shape (r1, r2, r3); the Q of PARAFAC2, of shape (r, r), which its views have in common."""
-        factors = self._factors
-        return np.asarray(factors.core if hasattr(factors, "core") else factors.feature_factor)
+        return np.asarray(self._factor("core_", "core", "feature_factor"))
+
+    @property
+    def factors_(self) -> Factors:
+        """All factors as one object, in the decomposition's canonical gauge: a `fedhk.tensors` class, or one's own.
+
+        Its `centers()` are `cluster_centers_` in model units. These are the units after scaling: with
+        `scaling="standard"` a feature less its mean, over its standard deviation and the root of the view's width.
+        """
+        form = self._form
+        factors: Factors = form.decomposition.canonical(form.factors)
+        return factors
 
     @property
     def _form(self) -> LowRank:
@@ -479,10 +494,15 @@ class LowRankAttributes:
             raise AttributeError(text)  # noqa: TRY004 - hasattr must say no
         return parameters.form
 
-    @property
-    def _factors(self) -> Any:
-        form = self._form
-        return form.decomposition.canonical(form.factors)
+    def _factor(self, name: str, *fields_of_factors: str) -> Any:
+        """Return the first of these fields that the factors have; `name` is what the attribute is called."""
+        factors = self.factors_
+        for field_name in fields_of_factors:
+            if hasattr(factors, field_name):
+                return getattr(factors, field_name)
+        names = ", ".join(part.name for part in fields(factors))
+        form = self._form.decomposition.name
+        raise AttributeError(f"the form {form!r} has no {name}: factors_ has its parts, {names}")
 
 
 def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence[FloatArray]) -> None:
@@ -493,7 +513,8 @@ def warn_of_doubts(model: Any, labels: Sequence[IntArray], memberships: Sequence
     name = type(model).__name__
     for doubt in (*_doubt_views(model), *_doubt_number(model)):
         warnings.warn(f"{name}: {doubt}", UserWarning, stacklevel=3)
-    doubts = _doubt_descent(model), _doubt_labels(model, labels, memberships)
+    descent = [doubt] if (doubt := doubt_descent(model)) else []
+    doubts = descent, _doubt_rank(model), _doubt_labels(model, labels, memberships)
     for doubt in [f": {ONE_CLUSTER}"] if model.stop_reason_ == ONE_CLUSTER else chain(*doubts):
         warnings.warn(f"{name}{doubt}", ConvergenceWarning, stacklevel=3)
 
@@ -514,11 +535,22 @@ def _doubt_number(model: Any) -> Iterator[str]:
         yield f"{asked}: the rows show {ONE}. Give n_clusters a number if you need more.{hint * alone}"
 
 
-def _doubt_descent(model: Any) -> Iterator[str]:
-    """Say of a fit, after its name, that it did not converge, or that its rank is too small."""
+def doubt_descent(model: Any) -> str:
+    """Say of a fit, after its name, that it found nothing better than its start, or was stopped before it converged."""
+    if START_KEPT in model.stop_reason_:
+        return (
+            f" gives back its start: none of its rounds lowered the objective. {model.stop_reason_} With these "
+            "settings a round may raise it; with protocol='statistics' and aggregator='sum' none does. Or begin "
+            "elsewhere, with init=."
+        )
     if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
-        yield f" did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
+        return f" did not converge within {limit}={getattr(model, limit)}. {model.stop_reason_}"
+    return ""
+
+
+def _doubt_rank(model: Any) -> Iterator[str]:
+    """Say of a fit, after its name, that its rank is too small."""
     # not of a rank found by "auto": held-out rows show that it leaves out noise
     if not isinstance(getattr(model, "rank", "auto"), str) and getattr(model, "reconstruction_error_", 0.0) > MOST_LOST:
         lost = f"{model.reconstruction_error_:.0%} of what tells free centres apart"
@@ -535,8 +567,9 @@ def _doubt_labels(model: Any, labels: Sequence[IntArray], memberships: Sequence[
     asked = int(model.n_clusters) if isinstance(model.n_clusters, Integral) else n_clusters
     if n_clusters > 1 and rows and largest / rows < 1.0 / n_clusters + ALIKE:
         yield (
-            ": all rows belong to all clusters alike, so labels mean nothing. Rows are alike, or the fuzzifier "
-            f"{model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}."
+            ": all rows belong to all clusters almost alike, so that labels rest on small differences. The largest "
+            f"membership is {largest / rows:.3g} on average, {1 / n_clusters:.3g} would be no difference. Rows are "
+            f"alike, or the fuzzifier {model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}."
         )
     elif 0 < len(used) < asked:
         yield (
@@ -554,7 +587,7 @@ def _advise_fuzzifier(model: Any) -> str:
 
 
 def _doubt_views(model: Any) -> Iterator[str]:
-    """Give a sentence for views that have one value per column, and for views that no other view agrees with.
+    """Give a sentence for views with one value per column, that no other view agrees with, or that have all the weight.
 
     A view that is constant at some sites alone is none of these. Where no view varies, rows are alike, and that is said
     in another warning.
@@ -574,6 +607,13 @@ def _doubt_views(model: Any) -> Iterator[str]:
         yield (
             f"{_list_views(lonely)} {'have' if len(lonely) > 1 else 'has'} {STRANGER}. Are the rows of all views in "
             "the same order? If they are, such a view does not show the groups that others show: leave it out."
+        )
+
+    weights = model.view_weights_
+    if isinstance(model.view_weights, str) and sum(varies) > 1 and 1.0 - weights.max() < UNSEEN_WEIGHT:
+        yield (
+            f"view {names[int(weights.argmax())]!r} has all the weight, so that clusters come from it alone. Is it a "
+            "class, or another column with few values? Leave it out, or have equal weights: view_weights='uniform'."
         )
 
 

@@ -191,8 +191,9 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     client_models_ : dict of str to HeatKernelMVC
         Each site's own model.
     history_ : list of dict
-        One record a round: round, objective, clients (usable answers), bytes_up, bytes_down, seconds, refused (why, by
-        site). Set-up is counted in the first record, the finish in the last. It shows itself as a table.
+        One record a round: round, objective (at the model that the round began with: that of round 1 is the start's),
+        clients (usable answers), bytes_up, bytes_down, seconds, refused (why, by site). Set-up is counted in the first
+        record, the finish in the last. It shows itself as a table.
     releases_ : dict of str to list of dict
         What each site released with noise in the run, by its ledger; empty without noise, and of sites elsewhere.
     privacy_spent_ : (float, float) or None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from fedhk._names import explain_names
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.person import FedHKPerson
 from fedhk.estimators.tensor_centers import FedHKParafac2, FedHKTucker
@@ -32,13 +33,19 @@ class Preset:
     estimator: type[EFKMVC]
     fixed: dict[str, tuple[Any, ...]]  # what a line of the algorithm says: the values it allows, the usual one first
     open: dict[str, Any]  # what is left to its user: a value to begin with
+    symbols: dict[str, str]  # inputs in the paper's letters, beyond those that all estimators have: what they are here
 
     def settings(self) -> dict[str, Any]:
         """Return all settings, with the defaults for those that the user does not give."""
         return self.open | {name: values[0] for name, values in self.fixed.items()}
 
 
+# Letters of the paper that are inputs of some of the algorithms only, or of none.
+LETTERS = ("E", "tau", "lambda", "lambda_", "lam", "beta", "rho", "gamma", "eta", "epsilon_A", "epsilon_V", "omega")
+NO_INPUT = "no input of this algorithm"
+
 _FACTORS = FactorAveraging(weights="quality", aggregation="factors", blend=0.5)
+_OF_FACTORS = {"E": "passes", "tau": "temperature"} | dict.fromkeys(("lambda", "lambda_", "lam"), "blend")
 
 PRESETS = {
     1: Preset(
@@ -47,18 +54,21 @@ PRESETS = {
         FIXED_SETTINGS
         | {"heat_coef": ("minmax-local", "absdev-local", "minmax", "absdev"), "protocol": (Averaging(weights="rows"),)},
         OPEN_SETTINGS | {"personalization": 0.1},
+        {"E": "passes", "epsilon_A": "personalization", "epsilon_V": "personalization"},
     ),
     2: Preset(
         "FedHK-PARAFAC2",
         FedHKParafac2,
         FIXED_SETTINGS | {"heat_coef": ("minmax-local", "minmax"), "protocol": (_FACTORS,)},
         OPEN_SETTINGS,
+        _OF_FACTORS,
     ),
     3: Preset(
         "FedHK-Tucker",
         FedHKTucker,
         FIXED_SETTINGS | {"heat_coef": ("minmax-local", "minmax"), "protocol": (_FACTORS,)},
         OPEN_SETTINGS,
+        _OF_FACTORS,
     ),
     4: Preset(
         "FedHK-MVC-Person",
@@ -71,6 +81,9 @@ PRESETS = {
             "protocol": (Personalized(step=0.01, held_out=0.0, center_pull=0.0),),
         },
         OPEN_SETTINGS,
+        {"E": "passes", "tau": "temperature", "beta": "step", "gamma": "center_pull", "eta": "view_pull"}
+        | dict.fromkeys(("lambda", "lambda_", "lam"), "core, cluster_factor, feature_factors and view_factor")
+        | {"rho": "protocol=dataclasses.replace(fedhk.from_paper(4).protocol, view_weights=...)"},
     ),
 }
 
@@ -89,9 +102,14 @@ def from_paper(algorithm: int, n_clusters: int = 8, **settings: Any) -> EFKMVC:
         c: number of clusters.
     **settings
         Parameters of the estimator. What the paper asks for as an input of its algorithms can be given: `fuzzifier`
-        (m), `view_exponent` (alpha), `max_rounds` (T), `tol` (epsilon), `rank`, options of the protocol such as
-        `passes` (E). What a line of the algorithm says cannot be changed. With Algorithm 4 `decomposition` may be
-        "tucker", and `step` (beta) must be a number.
+        (m), `view_exponent` (alpha), `max_rounds` (T), `tol` (epsilon), `rank`; and options of the preset's protocol:
+        `passes` (E), with Algorithms 2 to 4 `temperature` (tau), with 2 and 3 `blend` (lambda), with 4 `step` (beta),
+        `center_pull` (gamma) and `view_pull` (eta). What a line of the algorithm says cannot be changed. With Algorithm
+        4 `decomposition` may be "tucker", and `step` must be a number.
+
+        A protocol that is given as a whole, `protocol=...`, takes the place of the preset's: options that it does not
+        name have their own defaults, not those of the preset. To begin with these, use
+        ``dataclasses.replace(fedhk.from_paper(4).protocol, view_weights=0.5)``.
 
     Returns
     -------
@@ -109,6 +127,8 @@ def from_paper(algorithm: int, n_clusters: int = 8, **settings: Any) -> EFKMVC:
     >>> model = fedhk.from_paper(1, n_clusters=3)
     >>> model.fuzzifier, model.view_weights, model.protocol
     (2.0, 'learned', Averaging(passes=5, weights='rows', temperature=None))
+    >>> fedhk.from_paper(1, n_clusters=3, passes=2).protocol
+    Averaging(passes=2, weights='rows', temperature=None)
     >>> fedhk.from_paper(1, n_clusters=3, view_weights="uniform")
     Traceback (most recent call last):
     ...
@@ -118,6 +138,7 @@ def from_paper(algorithm: int, n_clusters: int = 8, **settings: Any) -> EFKMVC:
         known = ", ".join(f"{number} ({preset.name})" for number, preset in PRESETS.items())
         raise ValueError(f"algorithm={algorithm!r} must be one of the paper's algorithms: {known}.")
     preset = PRESETS[algorithm]
+    settings = _set_options(preset, algorithm, settings)
     for name, values in preset.fixed.items():
         if name in settings and not any(_agrees(settings[name], value) for value in values):
             wanted = " or ".join(map(_describe, values))
@@ -126,6 +147,26 @@ def from_paper(algorithm: int, n_clusters: int = 8, **settings: Any) -> EFKMVC:
                 f"use {preset.estimator.__name__}(...)."
             )
     return preset.estimator(n_clusters, **preset.settings() | settings)
+
+
+def _set_options(preset: Preset, algorithm: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with options of the preset's protocol put into it; names that nothing has are refused."""
+    protocol, parameters = preset.settings()["protocol"], preset.estimator._get_param_names()
+    has_temperature = getattr(protocol, "weights", "quality") == "quality"
+    known = [option.name for option in fields(protocol) if option.name not in parameters]
+    known = [name for name in known if name != "temperature" or has_temperature]
+    options = {name: value for name, value in settings.items() if name in known}
+    unknown = [name for name in settings if name not in (*known, *parameters)]
+    if unknown:
+        allowed = [*parameters, *(name for name in known if name not in FIXED_OPTIONS)]
+        places = dict.fromkeys(LETTERS, NO_INPUT) | preset.symbols
+        raise TypeError(explain_names(unknown, allowed, f"Algorithm {algorithm} ({preset.name})", places=places))
+    if not options:
+        return settings
+    if "protocol" in settings:
+        raise ValueError(f"{', '.join(options)} and protocol are given: give {', '.join(options)} to the protocol.")
+    others = {name: value for name, value in settings.items() if name not in known}
+    return others | {"protocol": replace(protocol, **options)}
 
 
 def _agrees(given: Any, wanted: Any) -> bool:

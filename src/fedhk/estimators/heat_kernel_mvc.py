@@ -49,6 +49,7 @@ from fedhk.model.preparation import prepare
 from fedhk.model.rows import Rows
 from fedhk.starts.settings import Settings
 from fedhk.summary.model import ONLY_SITE
+from fedhk.tensors.low_rank import DECOMPOSITIONS
 
 
 @dataclass(eq=False, repr=False)
@@ -102,7 +103,8 @@ class HeatKernelMVC(
         Starts to compare, on at most 4,096 rows: each gets three passes of k-means and three of the model, the best
         five run to the end, the best of those is run on all rows. Five lost accuracy, 40 gained next to none.
     decomposition : {"tucker", "parafac2", "cp"} or None, default=None
-        Low-rank form that the centres have during the whole fit; see `FedHKTucker` and `FedHKParafac2`.
+        Low-rank form that the centres have during the whole fit; see `FedHKTucker` and `FedHKParafac2`. Or the name of
+        one of your own in `fedhk.tensors.DECOMPOSITIONS`.
     rank : "auto", float, int or sequence of int, default="auto"
         Rank of that form. "auto" is the one with which half of the rows best predict the other half, if that is surely
         better than with free centres, else the full rank; a fraction keeps so much of the energy of the centres at the
@@ -147,7 +149,7 @@ class HeatKernelMVC(
         directions), slowing (how many times faster heat leaves the next one), evidence (how much longer it stays than
         in one normal cloud, in standard deviations), score (gap times agreement, of which the largest is taken), taken,
         note.
-    rank_, core_, cluster_factor_, feature_factors_, view_factor_, reconstruction_error_
+    rank_, factors_, core_, cluster_factor_, feature_factors_, view_factor_, reconstruction_error_
         With a decomposition: its rank, its factors (of the centres in model units), and what the form loses.
     n_features_in_ : int
         Features of all views together.
@@ -174,7 +176,7 @@ class HeatKernelMVC(
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = MODEL_CONSTRAINTS | {
-        "decomposition": [None, StrOptions({"tucker", "parafac2", "cp"})],
+        "decomposition": [None, StrOptions(DECOMPOSITIONS.keys())],
         "rank": RANK_CONSTRAINT,
         "max_iter": [WHOLE_FROM_ONE],
     }

@@ -18,7 +18,7 @@ from safetensors.numpy import save as to_bytes
 from fedhk._files import OWNER_ONLY, read_regular, write_atomically
 from fedhk._options import Option
 from fedhk._text import printable
-from fedhk.errors import ModelFileError
+from fedhk.errors import ModelFileError, UnknownClassError
 from fedhk.federation.codec import Json, pack, unpack
 from fedhk.model.cluster_summary import ClusterSummary
 from fedhk.model.drift import SitePast
@@ -120,8 +120,16 @@ def read_model_file(path: str | os.PathLike[str]) -> ModelFile:
         if digest != _digest(header, buffers):
             raise ValueError("its digest does not fit its content")  # noqa: TRY301
         return unpack(header, buffers, ModelFile)
+    except UnknownClassError as error:
+        raise ModelFileError(f"{shown}: {explain_class(error.name)}") from error
     except Exception as error:
         raise ModelFileError(f"{shown} is a damaged model: {printable(str(error)[:200])}") from error
+
+
+def explain_class(name: str) -> str:
+    """Say of a file what to do about a class that is not known here."""
+    shown = printable(name)
+    return f"it needs {shown!r}, which is no class of this FedHK: import the module that defines {shown} first."
 
 
 def _digest(header: Mapping[str, Any], buffers: Mapping[str, Any]) -> str:

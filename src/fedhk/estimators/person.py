@@ -28,6 +28,13 @@ from fedhk.personal.objective import global_objective
 from fedhk.personal.options import Personal, Personalization
 
 
+class WithParts(StrOptions):  # type: ignore[misc]
+    """Names of decompositions with the parts that a site may have of its own."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (a site's own model moves G, P, Q and R, which other forms do not have)"
+
+
 @dataclass(eq=False, repr=False)
 class FedHKPerson(LowRankAttributes, EFKMVC):
     """Personalised federated multi-view clustering (FedHK-MVC-Person, Algorithm 4).
@@ -43,7 +50,9 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
     n_clusters : int, "auto", (int, int) or str, default=8
         Number of clusters, or numbers among which it is found; as in `EFKMVC`.
     decomposition : {"tucker", "parafac2"} or None, default=None
-        Low-rank form of the common centres; see `FedHKTucker` and `FedHKParafac2`.
+        Low-rank form of the common centres; see `FedHKTucker` and `FedHKParafac2`. No other one can be given, not even
+        one of your own: a site's own model moves G, P, Q and R each by a share of its own, and only these forms have
+        them.
     calibration : "auto", None, float or (float, float), default="auto"
         Shares of a site's own mean and spread that are taken out. "auto" is none, or all of the mean and half of the
         spread: that under which views agree most about the clusters, and clusters of all sites with those that sites
@@ -101,7 +110,7 @@ class FedHKPerson(LowRankAttributes, EFKMVC):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = EFKMVC._parameter_constraints | {
         "protocol": [StrOptions(set(PROTOCOLS)), Protocol],
-        "decomposition": [None, StrOptions({"tucker", "parafac2"})],
+        "decomposition": [None, WithParts({"tucker", "parafac2"})],
         "rank": RANK_CONSTRAINT,
         "calibration": [None, StrOptions({"auto"}), SHARE, "array-like"],
         "personalization": [StrOptions({"auto"}), SHARE, dict, Personal],

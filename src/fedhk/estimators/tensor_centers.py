@@ -59,7 +59,9 @@ class FedHKTucker(LowRankCenters):
     rank_ : tuple of int
         The rank that was used.
     core_, cluster_factor_, feature_factors_, view_factor_ : arrays
-        G, P, Q_h and R of the centres in model units.
+        G, P, Q_h and R of the centres in model units, which are the units after scaling.
+    factors_ : fedhk.tensors.TuckerFactors
+        All of these in one object.
     reconstruction_error_ : float
         Share of what tells free centres apart that the form loses, from 0 to 1.
     labels_, memberships_, cluster_centers_, view_weights_, client_models_, history_, ...
@@ -102,7 +104,9 @@ class FedHKParafac2(LowRankCenters):
     rank_ : tuple of int
         The rank that was used.
     core_, cluster_factor_, feature_factors_, view_factor_ : arrays
-        Q, P, B_h Q and R of the centres in model units.
+        Q, P, B_h Q and R of the centres in model units, which are the units after scaling.
+    factors_ : fedhk.tensors.Parafac2Factors
+        All of these in one object.
     reconstruction_error_ : float
         Share of what tells free centres apart that the form loses, from 0 to 1.
     labels_, memberships_, cluster_centers_, view_weights_, client_models_, history_, ...

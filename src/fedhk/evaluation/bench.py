@@ -22,6 +22,7 @@ from fedhk.after.tables import PrintedTable
 from fedhk.data.clients import check_clients
 from fedhk.data.views import Views
 from fedhk.errors import DataError
+from fedhk.estimators.base import doubt_descent
 from fedhk.estimators.diffusion import FedHKDiffusion
 from fedhk.estimators.efkmvc import EFKMVC
 from fedhk.estimators.heat_kernel_mvc import HeatKernelMVC
@@ -40,7 +41,7 @@ from fedhk.evaluation.baselines import (
 from fedhk.evaluation.citations import cite
 from fedhk.metrics import matched_accuracy
 from fedhk.summary.drawing import cluster_colour, draw_grid, page_axes
-from fedhk.summary.words import number, plural
+from fedhk.summary.words import join_names, number, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,6 +51,9 @@ QUALITY, COST = ("ARI", "NMI", "ACC", "site ARI"), ("rounds", "kB a site", "seco
 
 # Spectral clustering of more rows takes minutes.
 MOST_SPECTRAL_ROWS = 5_000
+
+# What is said of a run whose objective did not settle, where its fit does not say more.
+NOT_CONVERGED = "did not converge: the model with the lowest objective is kept"
 
 # Methods that find the same clusters more often than not, and why.
 ALIKE = (
@@ -100,6 +104,7 @@ class Method:
 
     rows: str  # where rows must be: pooled, alone or federated
     find: Callable[[Task], Found | str]
+    estimator: str = ""  # name of its class, with which warnings of its fit begin
 
 
 def ours(estimator: EFKMVC) -> Method:
@@ -111,9 +116,10 @@ def ours(estimator: EFKMVC) -> Method:
         if missing:
             raise DataError(f"site {missing[0]!r} was left out of the model: {model.history_[0]['refused']}.")
         sent = sum(record["bytes_up"] + record["bytes_down"] for record in model.history_)
-        return Found(dict(model.labels_), model.n_iter_, sent / len(task.tables))
+        is_said = model.converged_ or model.tol == 0 or doubt_descent(model)
+        return Found(dict(model.labels_), model.n_iter_, sent / len(task.tables), "" if is_said else NOT_CONVERGED)
 
-    return Method(FEDERATED, find)
+    return Method(FEDERATED, find, type(estimator).__name__)
 
 
 def _pooled(find: Callable[[NDArray[Any], int, int], NDArray[Any]], most_rows: float = np.inf) -> Method:
@@ -164,8 +170,8 @@ def _as_printed(algorithm: Callable[..., reference.Outcome]) -> Method:
 METHODS: dict[str, Method] = {
     "balanced k-means": _pooled(balanced_kmeans),
     "spectral clustering": _pooled(spectral, MOST_SPECTRAL_ROWS),
-    "HeatKernelMVC": Method(POOLED, _heat_kernel),
-    "each site alone": Method(ALONE, _each_alone),
+    "HeatKernelMVC": Method(POOLED, _heat_kernel, "HeatKernelMVC"),
+    "each site alone": Method(ALONE, _each_alone, "HeatKernelMVC"),
     "k-FED": Method(FEDERATED, lambda task: k_fed(task.joint, task.n_clusters, task.seed)),
     "federated fuzzy c-means": Method(FEDERATED, lambda task: federated_fcm(task.joint, task.n_clusters, task.seed)),
     "the paper's Algorithm 1": _as_printed(reference.efkmvc),
@@ -196,6 +202,7 @@ class Bench:
     records: Records
     n_rows: int
     n_sites: int
+    n_clusters: int
     notes: tuple[str, ...] = ()
 
     def summary(self) -> Records:
@@ -216,9 +223,7 @@ class Bench:
 
     def cells(self, measure: str = "ARI", digits: int = 3) -> dict[str, str]:
         """Write a measure of each method as `table` does: "0.52 ± 0.04", with one seed "0.52", or "–"."""
-        known = (*QUALITY, *COST)
-        if measure not in known:
-            raise ValueError(explain_names([measure], list(known), "cells", "measure"))
+        _check_measures([measure], (*QUALITY, *COST), "cells")
         return {
             str(record["method"]): _show(record[measure], record[f"{measure} ±"], digits) for record in self.summary()
         }
@@ -227,26 +232,40 @@ class Bench:
         """Write what to cite, as BibTeX: FedHK, and the methods of other authors in the table."""
         return cite(dict.fromkeys(str(record["method"]) for record in self.records))
 
-    def table(self) -> PrintedTable:
-        """Make the table of a paper: quality with its spread, and costs; `save` writes CSV, LaTeX or HTML."""
-        n_seeds = len({record["seed"] for record in self.records})
-        rows = [
-            (
-                str(record["method"]),
-                str(record["rows"]),
-                *(_show(record[name], record[f"{name} ±"]) for name in QUALITY),
-                *(_show_cost(name, record[name]) for name in COST),
-            )
-            for record in self.summary()
-        ]
-        counts = plural(self.n_rows, "row"), plural(self.n_sites, "site"), plural(n_seeds, "seed")
-        title = "Agreement with the classes: {} at {}, {}".format(*counts)
-        spread = ["Mean ± sample standard deviation over seeds."] if n_seeds > 1 else []
-        meaning = (
-            "ARI, NMI and ACC are over all rows, where a cluster must mean the same everywhere; site ARI is the mean "
-            "over sites."
+    def table(self, columns: Sequence[str] | None = None, digits: int = 3) -> PrintedTable:
+        """Make the table of a paper: quality with its spread, and costs; `save` writes CSV, LaTeX or HTML.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns after that of methods, in this order: "rows" (where these must be), "ARI", "NMI", "ACC",
+            "site ARI", "rounds", "kB a site", "seconds". By default all; LaTeX then has the measures of quality only,
+            because a page is no wider.
+        digits : int, default=3
+            Digits after the point of measures of quality.
+
+        Returns
+        -------
+        PrintedTable
+            The best of each measure of quality is bold in LaTeX and HTML; so are others that read the same.
+        """
+        known, n_seeds = ("rows", *QUALITY, *COST), len({record["seed"] for record in self.records})
+        if isinstance(columns, str):
+            raise TypeError(f"columns={columns!r} must be a sequence of names, such as [{columns!r}].")
+        names = known if columns is None else tuple(columns)
+        _check_measures(names, known, "table")
+        summary = self.summary()
+        rows = [(str(record["method"]), *(_show_cell(name, record, digits) for name in names)) for record in summary]
+        counts = (self.n_rows, "row"), (self.n_sites, "site"), (self.n_clusters, "cluster"), (n_seeds, "seed")
+        title = "Agreement with the classes: {} at {}, {}, {}".format(*(plural(*count) for count in counts))
+        return PrintedTable(
+            title,
+            ("method", *names),
+            rows,
+            (*_explain_measures(names, n_seeds), *_say_where(summary), *self.notes),
+            bold=_find_best(summary, names, digits),
+            for_paper=("method", *QUALITY) if columns is None else (),
         )
-        return PrintedTable(title, ("method", "rows", *QUALITY, *COST), rows, (*spread, meaning, *self.notes))
 
     def __str__(self) -> str:
         return str(self.table())
@@ -273,9 +292,52 @@ class Bench:
         return axes
 
 
-def _show_cost(name: str, mean: float) -> str:
-    """Write a mean of costs; rounds are counts, so that most means of them are whole."""
-    return f"{mean:.3g}" if name == "rounds" and not np.isnan(mean) else number(mean)
+def _check_measures(names: Sequence[str], known: Sequence[str], owner: str) -> None:
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(explain_names(unknown, list(known), owner, "measure"))
+
+
+def _explain_measures(names: Sequence[str], n_seeds: int) -> list[str]:
+    """Say what the measures in these columns mean."""
+    said, overall = [], [name for name in ("ARI", "NMI", "ACC") if name in names]
+    if n_seeds > 1:
+        said.append(
+            "Mean ± sample standard deviation over seeds of the methods; rows are the same each time, so that it says "
+            "nothing of other rows."
+        )
+    if overall:
+        verb = "are" if len(overall) > 1 else "is"
+        said.append(f"{join_names(overall)} {verb} over all rows, where a cluster must mean the same everywhere.")
+    if "site ARI" in names:
+        said.append("Site ARI is the mean over sites.")
+    return said
+
+
+def _say_where(summary: Records) -> list[str]:
+    """Say which methods pool rows, or leave each site to itself; all others leave rows at their sites."""
+    where = {POOLED: "Rows are pooled for", ALONE: "Each site has clusters of its own in"}
+    found = {rows: [str(record["method"]) for record in summary if record["rows"] == rows] for rows in where}
+    return [f"{where[rows]} {join_names(names, len(names))}." for rows, names in found.items() if names]
+
+
+def _find_best(summary: Records, names: Sequence[str], digits: int) -> set[tuple[int, int]]:
+    """Find the cells with the largest mean of each measure of quality, as it is written; one method alone has none."""
+    best = set()
+    for column, name in enumerate(names, start=1):
+        shown = {line: round(float(record[name]), digits) for line, record in enumerate(summary) if name in QUALITY}
+        known = {line: value for line, value in shown.items() if not np.isnan(value)}
+        if len(known) > 1:
+            best |= {(line, column) for line, value in known.items() if value == max(known.values())}
+    return best
+
+
+def _show_cell(name: str, record: Record, digits: int) -> str:
+    """Write a cell; rounds are counts, so that most means of them are whole."""
+    if name == "rows":
+        return str(record[name])
+    if name in QUALITY:
+        return _show(record[name], record[f"{name} ±"], digits)
+    return f"{record[name]:.3g}" if name == "rounds" and not np.isnan(record[name]) else number(record[name])
 
 
 def _show(mean: float, spread: float, digits: int = 3) -> str:
@@ -288,7 +350,7 @@ def bench(
     sites: Any,
     labels: Mapping[str, Any],
     n_clusters: int | None = None,
-    methods: Sequence[str] | None = None,
+    methods: str | Sequence[str] | None = None,
     *,
     estimators: Mapping[str, EFKMVC] | None = None,
     ablations: bool = False,
@@ -307,7 +369,7 @@ def bench(
         rows of an unknown class: they are clustered, and not measured.
     n_clusters : int, optional
         Number of clusters; by default that of the classes.
-    methods : sequence of str, optional
+    methods : str or sequence of str, optional
         Names of `METHODS` and `ABLATIONS`; by default all of the first: "balanced k-means", "spectral clustering",
         "HeatKernelMVC", "each site alone", "k-FED", "federated fuzzy c-means", "the paper's Algorithm 1" to "4",
         "EFKMVC", "FedHKTucker", "FedHKParafac2", "FedHKPerson" and "FedHKDiffusion".
@@ -343,8 +405,9 @@ def bench(
     >>> [record["method"] for record in found.summary()]
     ['balanced k-means', 'EFKMVC']
     """
-    own = dict(estimators or {})
-    known = METHODS | ABLATIONS | {name: ours(_check_estimator(name, each)) for name, each in own.items()}
+    own = _check_estimators(estimators)
+    known = METHODS | ABLATIONS | {name: ours(each) for name, each in own.items()}
+    methods = [methods] if isinstance(methods, str) else methods
     wanted = [*(methods if methods is not None else METHODS), *(ABLATIONS if ablations else []), *own]
     unknown = [name for name in wanted if name not in known]
     if unknown:
@@ -352,6 +415,12 @@ def bench(
     if n_seeds < 1:
         raise ValueError(f"n_seeds={n_seeds} must be at least 1.")
     tables = check_clients(sites)
+    if not isinstance(labels, Mapping):
+        some = ", ".join(map(repr, list(tables)[:3]))
+        raise DataError(
+            f"labels must be a dict with the classes of each site's rows, by its name ({some}, ...), got "
+            f"{type(labels).__name__}."
+        )
     given = sites if isinstance(sites, Mapping) else dict(zip(tables, sites, strict=True))
     truth = _number({site: _read_classes(site, labels, own.n_rows) for site, own in tables.items()})
     n_classes = 1 + max(int(classes.max(initial=-1)) for classes in truth.values())
@@ -386,7 +455,7 @@ def bench(
         *(f"{name}, {count} of {plural(n_seeds, 'seed')}: {doubt}." for (name, doubt), count in doubts.items()),
         *_say_alike(records),
     )
-    return Bench(records, sum(own.n_rows for own in tables.values()), len(tables), notes)
+    return Bench(records, sum(own.n_rows for own in tables.values()), len(tables), k, notes)
 
 
 def _say_unmeasured(truth: Mapping[str, NDArray[Any]]) -> list[str]:
@@ -412,12 +481,16 @@ def _say_alike(records: Records) -> list[str]:
     return notes
 
 
-def _check_estimator(name: str, estimator: Any) -> EFKMVC:
-    if name in METHODS or name in ABLATIONS:
-        raise ValueError(f"estimators[{name!r}] has the name of a method of bench: give it another one.")
-    if not isinstance(estimator, EFKMVC):
-        raise TypeError(f"estimators[{name!r}] must be a federated estimator such as EFKMVC(), got {estimator!r}.")
-    return estimator
+def _check_estimators(given: Any) -> dict[str, EFKMVC]:
+    if given is not None and not isinstance(given, Mapping):
+        example = "{'name in the table': EFKMVC()}"
+        raise TypeError(f"estimators must be a dict, such as {example}, got {type(given).__name__}.")
+    for name, estimator in (given or {}).items():
+        if name in METHODS or name in ABLATIONS:
+            raise ValueError(f"estimators[{name!r}] has the name of a method of bench: give it another one.")
+        if not isinstance(estimator, EFKMVC):
+            raise TypeError(f"estimators[{name!r}] must be a federated estimator such as EFKMVC(), got {estimator!r}.")
+    return dict(given or {})
 
 
 def _read_classes(site: str, labels: Mapping[str, Any], n_rows: int) -> NDArray[Any]:
@@ -460,5 +533,6 @@ def _run(method: Method, task: Task, truth: Mapping[str, NDArray[Any]]) -> tuple
     costs = (found.rounds, found.bytes_a_site / 1000, seconds)
     values = (*together, float(np.mean(own)) if own else np.nan, *costs)
     said = [str(warning.message) for warning in caught if issubclass(warning.category, ConvergenceWarning)]
+    said = [text.removeprefix(method.estimator).lstrip(": ") for text in said]
     doubts = [text.split(". ")[0].rstrip(".") for text in (*said, found.doubt) if text]
     return dict(zip((*QUALITY, *COST), values, strict=True)), list(dict.fromkeys(doubts))

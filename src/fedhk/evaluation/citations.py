@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fedhk._version import __version__
 
-BIBTEX = f"""@article{{sinaga2026fedhk,
+BIBTEX = f"""@misc{{sinaga2026fedhk,
   author = {{Sinaga, Kristina P.}},
   title = {{Personalized Federated Heat-Kernel Enhanced Multi-View Clustering via Advanced Tensor Decomposition
            Techniques}},
@@ -23,6 +23,24 @@ BIBTEX = f"""@article{{sinaga2026fedhk,
 
 # Works of other authors, by the name of their method in a table.
 OTHERS = {
+    "balanced k-means": r"""@article{lloyd1982least,
+  author = {Lloyd, Stuart P.},
+  title = {Least Squares Quantization in {PCM}},
+  journal = {IEEE Transactions on Information Theory},
+  volume = {28},
+  number = {2},
+  pages = {129--137},
+  year = {1982}
+}
+
+@inproceedings{arthur2007kmeans,
+  author = {Arthur, David and Vassilvitskii, Sergei},
+  title = {k-means++: The Advantages of Careful Seeding},
+  booktitle = {Proceedings of the 18th Annual ACM-SIAM Symposium on Discrete Algorithms},
+  pages = {1027--1035},
+  year = {2007}
+}
+""",
     "spectral clustering": r"""@inproceedings{ng2001spectral,
   author = {Ng, Andrew Y. and Jordan, Michael I. and Weiss, Yair},
   title = {On Spectral Clustering: Analysis and an Algorithm},

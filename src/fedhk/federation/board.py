@@ -113,10 +113,7 @@ class Board:
 
 def entry_type(name: str, base: Any = Shared) -> type[Entry]:
     """Find the type of an entry by the name it was sent under; abstract types are refused."""
-    try:
-        found = subclass_named(base, name)
-    except ValueError as error:
-        raise MessageError(str(error)) from error
+    found = subclass_named(base, name)
     if "__dataclass_fields__" not in vars(found):
         raise MessageError(f"there is no {base.__name__} called {name[:100]!r}")
     return found

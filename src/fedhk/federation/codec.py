@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhk.errors import MessageError
+from fedhk.errors import MessageError, UnknownClassError
 
 T = TypeVar("T")
 Tree = Any
@@ -71,6 +71,8 @@ def unpack(values: Mapping[str, Any], buffers: Mapping[str, NDArray[Any]], kind:
         for name, buffer in rest.items():
             if len(buffer) > reader.taken.get(name, 0):
                 raise ValueError(f"numbers are left over, of type {name[:20]!r}")  # noqa: TRY301
+    except UnknownClassError:
+        raise
     except (LookupError, TypeError, ValueError, RecursionError, OverflowError, AttributeError) as error:
         raise MessageError(f"it is not what was asked for: {type(error).__name__}: {str(error)[:200]}") from error
     return value
@@ -267,7 +269,7 @@ def subclass_named(kind: Any, name: Any) -> type:
     for found in subclasses(kind):
         if found.__name__ == name:
             return found
-    raise ValueError(f"there is no {kind.__name__} called {str(name)[:100]!r}")
+    raise UnknownClassError(kind.__name__, str(name))
 
 
 def subclasses(kind: type) -> Iterable[type]:

@@ -18,6 +18,9 @@ from fedhk.model.statistics import Statistics
 # sites' centres, 40 rounds in each of 60 generated federations, never got below their lowest objective after a rise.
 PATIENCE = 5
 
+# How the stop reason ends of a minimisation that gives back what it began with.
+START_KEPT = "The start is kept."
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -35,6 +38,19 @@ class Progress:
     def forget(self) -> Progress:
         """Return a state that compares no earlier objective with later ones, because they are of other rows."""
         return replace(self, objective=float("inf"), lowest=float("inf"), settled=0)
+
+    def keep_best(self, unit: str = "iteration") -> Progress:
+        """Return this state with a stop reason that says that the best parameters so far are kept.
+
+        The objective of the first iteration is that of the start: if no later one is lower, the fit has found nothing,
+        unless the objective hardly changed from the start on.
+        """
+        if self.lowest_at == 1 and self.settled < max(self.iteration - 1, 1):
+            return replace(self, stop_reason=f"{self.stop_reason} {START_KEPT}", converged=False)
+        if self.lowest < self.objective:
+            kept = f"The model of {unit} {self.lowest_at}, which has the lowest objective, is kept."
+            return replace(self, stop_reason=f"{self.stop_reason} {kept}")
+        return self
 
     def advance(
         self,
@@ -69,7 +85,8 @@ class Progress:
             share = "of itself" if rows is None else "for each row"
             reason = f"The objective {what} by less than tol={tol:g} {share} in {numbers}."
         elif tol > 0 and may_rise and iteration - lowest_at >= PATIENCE:
-            reason = f"The objective went up and down, and was not below that of {unit} {lowest_at} again."
+            best = "the start" if lowest_at == 1 else f"{unit} {lowest_at}"
+            reason = f"The objective was not below that of {best} in {unit}s {lowest_at + 1} to {iteration}."
         elif iteration >= max_iter:
             reason = f"Stopped after {max_iter} {unit}s before the objective settled; allow more, or raise tol."
             if tol == 0:

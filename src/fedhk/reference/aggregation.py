@@ -1,5 +1,7 @@
 """What the clients send and what the server makes of it, for free centres and for tensor factors."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import check_words
 
 CoreReading = Literal["slices", "whole", "printed"]
 Divisor = Literal["samples", "mass"]
@@ -109,6 +112,7 @@ class TensorStatistics:
     """The total mass sum_ik mu_ik^m."""
 
 
+@check_words
 def tensor_statistics(
     memberships: FloatArray,
     core: FloatArray,
@@ -154,6 +158,7 @@ def tensor_statistics(
     return TensorStatistics(shared, (rows, mass * feature_factor, mass * view_factor), mass)
 
 
+@check_words
 def aggregate_tensor_statistics(
     statistics: Sequence[TensorStatistics],
     client_weights: FloatArray,

@@ -1,5 +1,7 @@
 """Algorithm 1: efficient federated kernel multi-view clustering (`alg:efkmvc`)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -7,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import AboveOne, Count, NotNegative, Options, read_options
 from fedhk.reference.aggregation import sample_average
 from fedhk.reference.arrays import (
     absdev_coefficient,
@@ -20,24 +23,24 @@ from fedhk.reference.arrays import (
     view_weight_gradient,
 )
 from fedhk.reference.heat_kernel import DistanceReading
-from fedhk.reference.outcome import Clients, Outcome, Round, Start, read_clients
+from fedhk.reference.outcome import Clients, Outcome, Round, Start, name_clients, read_clients, read_start
 from fedhk.reference.personalization import Normalization, personalized_centers, personalized_view_weights
 from fedhk.reference.updates import CenterReading
 
 
 @dataclass(frozen=True)
-class EfkmvcOptions:
+class EfkmvcOptions(Options):
     """Parameters of Algorithm 1, and the reading of every line that allows more than one."""
 
-    fuzzifier: float = 2.0
-    view_exponent: float = 2.0
-    tolerance: float = 1e-6
+    fuzzifier: AboveOne = 2.0
+    view_exponent: AboveOne = 2.0
+    tolerance: NotNegative = 1e-6
     """epsilon, the threshold of local and of global convergence."""
-    max_rounds: int = 10
-    max_epochs: int = 5
-    center_step: float = 1e-3
+    max_rounds: Count = 10
+    max_epochs: Count = 5
+    center_step: NotNegative = 1e-3
     """epsilon_A; the equations before the algorithm call both steps and the threshold epsilon."""
-    view_step: float = 1e-3
+    view_step: NotNegative = 1e-3
     """epsilon_V."""
     heat_coef: Literal["minmax", "absdev"] = "minmax"
     center_reading: CenterReading = "theorem"
@@ -87,9 +90,13 @@ def efkmvc(
     -----
     The memberships that are returned belong to the centres before phase 4, as in the algorithm.
     """
-    options, views = options or EfkmvcOptions(), read_clients(clients)
+    options, views = read_options(options, EfkmvcOptions, "efkmvc"), read_clients(clients, n_clusters)
     # Phase 1: server initialization
-    shared = start or _random_start(n_clusters, views[0], np.random.default_rng(random_state))
+    shared = (
+        _random_start(n_clusters, views[0], np.random.default_rng(random_state))
+        if start is None
+        else read_start(start, [(n_clusters, view.shape[1]) for view in views[0]], len(views[0]), "centres")
+    )
     sizes = [len(x[0]) for x in views]
     omegas = np.array(sizes) / sum(sizes)
     starts = [shared] * len(views)
@@ -124,7 +131,7 @@ def efkmvc(
         )
         if len(history) > 1 and _has_settled(history[-1].objective, history[-2].objective, options):
             break
-    return Outcome([model.memberships for model in local], history)
+    return Outcome([model.memberships for model in local], history, name_clients(clients))
 
 
 def _random_start(n_clusters: int, views: Sequence[FloatArray], random_state: np.random.Generator) -> Start:

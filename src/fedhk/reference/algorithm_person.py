@@ -1,11 +1,14 @@
 """Algorithm 4: FedHK-MVC-Person, federated clustering with decomposed centres (`alg:tensor_fedhkparafac2_complete`)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import Count, NotNegative, Share, read_options
 from fedhk.reference.algorithm_tensor_local import TensorState, blend_parts, local_iteration
 from fedhk.reference.arrays import (
     center_gradient,
@@ -14,7 +17,7 @@ from fedhk.reference.arrays import (
     tensorize,
     tucker_to_tensor,
 )
-from fedhk.reference.outcome import Clients, Outcome, PersonRound, Start, read_clients
+from fedhk.reference.outcome import Clients, Outcome, PersonRound, Start, name_clients, read_clients
 from fedhk.reference.personalization import adaptive_lambda, blend
 from fedhk.reference.tensor_federation import FederationOptions, aggregate, start_parts
 from fedhk.reference.tensors import untensorize
@@ -27,10 +30,10 @@ class PersonOptions(FederationOptions):
     Of ``local``, ``tolerance`` and ``max_iter`` are not read: Algorithm 4 has a number of epochs instead.
     """
 
-    epochs: int = 2
-    personalization_step: float = 1e-2
+    epochs: Count = 2
+    personalization_step: NotNegative = 1e-2
     """beta."""
-    view_personalization: float = 0.5
+    view_personalization: Share = 0.5
     """rho of every client; no step that would learn it is printed."""
 
 
@@ -65,10 +68,10 @@ def fedhk_person(
     lacks the V_l that `eqn:fed_global_views` needs, which is sent here; and `eqn:personal_core` to
     `eqn:personal_views` appear in no line of it.
     """
-    options, views = options or PersonOptions(), read_clients(clients)
+    options, views = read_options(options, PersonOptions, "fedhk_person"), read_clients(clients, n_clusters)
     widths = [view.shape[1] for view in views[0]]
     # Phase 1: server initialization
-    parts, weights = start or start_parts(n_clusters, widths, options, np.random.default_rng(random_state))
+    parts, weights = start_parts(n_clusters, widths, options, random_state, start)
     lambdas = np.full((len(views), 4), options.personalization)
     rhos = np.full(len(views), options.view_personalization)
     states = [TensorState(np.zeros((0, 0)), list(parts), weights, []) for _ in views]
@@ -87,7 +90,7 @@ def fedhk_person(
             [_adapt(x, state, parts, mine, options) for x, state, mine in zip(views, states, lambdas, strict=True)]
         )
         history.append(PersonRound(**vars(record), personalization=lambdas, view_personalization=rhos))
-    return Outcome([state.memberships for state in states], history)
+    return Outcome([state.memberships for state in states], history, name_clients(clients))
 
 
 def _local_round(

@@ -4,10 +4,13 @@ The paper prints what a client does with global parts, and no loop around it. Th
 Algorithm 4: the clients' parts are averaged by `eqn:fed_global_core` to `eqn:fed_global_R` after every round.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
+from fedhk.reference._checks import read_options
 from fedhk.reference.algorithm_tensor_local import tensor_local_clustering
-from fedhk.reference.outcome import Clients, Outcome, Start, TensorRound, read_clients
+from fedhk.reference.outcome import Clients, Outcome, Start, TensorRound, name_clients, read_clients
 from fedhk.reference.tensor_federation import FederationOptions, aggregate, start_parts
 
 
@@ -40,9 +43,10 @@ def fedhk_parafac2(
     -----
     A client's previous parts before its first round are not defined in the algorithm; they are the global ones.
     """
-    options, views = options or FederationOptions(), read_clients(clients)
+    options = read_options(options, FederationOptions, "fedhk_parafac2 and fedhk_tucker")
+    views = read_clients(clients, n_clusters)
     widths = [view.shape[1] for view in views[0]]
-    parts, _ = start or start_parts(n_clusters, widths, options, np.random.default_rng(random_state))
+    parts, _ = start_parts(n_clusters, widths, options, random_state, start)
     previous, history = [parts] * len(views), list[TensorRound]()
     for _ in range(options.rounds):
         states = [
@@ -51,7 +55,7 @@ def fedhk_parafac2(
         ]
         history.append(aggregate(states, widths, options))
         parts, previous = history[-1].parts, [state.parts for state in states]
-    return Outcome([state.memberships for state in states], history)
+    return Outcome([state.memberships for state in states], history, name_clients(clients))
 
 
 def fedhk_tucker(

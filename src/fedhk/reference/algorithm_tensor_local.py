@@ -4,12 +4,15 @@
 are one function here. The data tensor is held as its slices, the views: its padded cells are zeros.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import AboveOne, Count, NotNegative, Options
 from fedhk.reference.arrays import (
     ekmvc_objective,
     fked,
@@ -26,14 +29,14 @@ from fedhk.reference.tensors import untensorize
 
 
 @dataclass(frozen=True)
-class TensorOptions:
+class TensorOptions(Options):
     """Parameters of Algorithms 2 and 3, and the reading of every line that allows more than one."""
 
-    fuzzifier: float = 2.0
-    view_exponent: float = 2.0
-    tolerance: float = 1e-6
+    fuzzifier: AboveOne = 2.0
+    view_exponent: AboveOne = 2.0
+    tolerance: NotNegative = 1e-6
     """epsilon, the threshold of convergence; the same letter guards the division in step 2.1, which is 1e-12 here."""
-    max_iter: int = 10
+    max_iter: Count = 10
     blend_meaning: BlendMeaning = "global"
     """What lambda weighs: the global part in the algorithms, the local one in `eqn:personal_core`."""
     factor_reading: FactorReading = "printed"

@@ -5,11 +5,14 @@ paper divides by zero (a sample on a centre, a view without cost) the twin raise
 among the zeros.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import check_words
 from fedhk.reference.aggregation import CoreReading, TensorStatistics
 from fedhk.reference.heat_kernel import DistanceReading
 from fedhk.reference.personalization import BlendMeaning
@@ -48,6 +51,7 @@ def absdev_coefficient(x: FloatArray) -> FloatArray:
     return np.asarray(np.abs(x - x.mean(axis=0)))
 
 
+@check_words
 def fked(
     views: Sequence[FloatArray],
     centers: Sequence[FloatArray],
@@ -68,6 +72,7 @@ def update_memberships(
     return _inverse_power_shares(np.tensordot(view_weights**view_exponent, np.stack(view_distances), 1), fuzzifier)
 
 
+@check_words
 def update_centers(
     views: Sequence[FloatArray],
     memberships: FloatArray,
@@ -174,6 +179,7 @@ def tucker_to_tensor(core: FloatArray, factors: Sequence[FloatArray]) -> FloatAr
     return np.asarray(np.einsum("pqr,kp,jq,hr->kjh", core, *factors, optimize=True))
 
 
+@check_words
 def update_parts(
     views: Sequence[FloatArray],
     memberships: FloatArray,
@@ -251,6 +257,7 @@ def _unfold(tensor: FloatArray, mode: int) -> FloatArray:
     return np.moveaxis(tensor, mode, 0).reshape(tensor.shape[mode], -1)
 
 
+@check_words
 def tensor_statistics(
     memberships: FloatArray,
     core: FloatArray,
@@ -272,6 +279,7 @@ def tensor_statistics(
     return TensorStatistics(slices, (masses[:, None] * cluster_factor, *shared), mass)
 
 
+@check_words
 def component_lambda_gradients(
     center_gradient: FloatArray,
     blended: Sequence[FloatArray],

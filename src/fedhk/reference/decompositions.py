@@ -1,5 +1,7 @@
 """CP, Tucker, HOSVD and both PARAFAC2 forms: the tensor from its parts."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """The Lagrangian of the objective, its derivatives and its multipliers: the proof of `thm:efkmvc_update`."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Heat-kernel coefficients and the kernel distances KED, FKED and TKED, as printed."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -7,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import check_words
 
 DistanceReading = Literal["per_view", "summed"]
 
@@ -77,6 +80,7 @@ def ked(x: FloatArray, centers: FloatArray, heat_coef: FloatArray) -> FloatArray
     return distance
 
 
+@check_words
 def fked(
     views: Sequence[FloatArray],
     centers: Sequence[FloatArray],
@@ -129,6 +133,7 @@ def tensorized_coefficient(tensor: FloatArray, widths: Sequence[int], epsilon: f
     return delta
 
 
+@check_words
 def tked(
     tensor: FloatArray,
     center_tensor: FloatArray,

@@ -3,6 +3,8 @@
 The paper's own update rules, with every reading of them, are in ``updates``.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import TypedDict

@@ -1,11 +1,14 @@
 """How a client departs from the global model: gradient steps, blends, learned blends and pulls."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import check_words
 from fedhk.reference.decompositions import tucker_to_tensor
 from fedhk.reference.tensors import frobenius_norm, scalar_product
 
@@ -23,6 +26,7 @@ def personalized_centers(global_centers: FloatArray, gradient: FloatArray, step:
     return global_centers - step * gradient
 
 
+@check_words
 def personalized_view_weights(
     global_weights: FloatArray,
     gradient: FloatArray,
@@ -52,6 +56,7 @@ def personalized_view_weights(
     return np.array([value / sum(stepped) for value in stepped])
 
 
+@check_words
 def blend(local: FloatArray, shared: FloatArray, personalization: float, meaning: BlendMeaning = "local") -> FloatArray:
     """Blend of a local and a global component.
 
@@ -75,6 +80,7 @@ def blend(local: FloatArray, shared: FloatArray, personalization: float, meaning
     return weight * local + (1.0 - weight) * shared
 
 
+@check_words
 def lambda_gradient(
     gradient_at_blend: Sequence[FloatArray],
     local: Sequence[FloatArray],
@@ -91,6 +97,7 @@ def lambda_gradient(
     return total if meaning == "local" else -total
 
 
+@check_words
 def component_lambda_gradients(
     center_gradient: FloatArray,
     blended: Sequence[FloatArray],

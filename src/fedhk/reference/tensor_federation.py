@@ -1,53 +1,68 @@
 """What Algorithms 2 to 4 share beyond one client: options, the start, and the server's half of a round."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from fedhk.reference._checks import Count, NotNegative, Options, Share
 from fedhk.reference.aggregation import CoreReading, Divisor, aggregate_tensor_statistics, aggregate_view_weights
 from fedhk.reference.algorithm_tensor_local import TensorOptions, TensorState
 from fedhk.reference.arrays import client_weights, tensor_regularizer, tensor_statistics, tucker_to_tensor
-from fedhk.reference.outcome import Start, TensorRound
+from fedhk.reference.outcome import Start, TensorRound, read_start
 from fedhk.reference.personalization import global_objective, view_regularizer
 from fedhk.reference.tensors import untensorize
 
 
 @dataclass(frozen=True)
-class FederationOptions:
+class FederationOptions(Options):
     """Parameters of Algorithms 2 to 4, and the reading of every line that allows more than one."""
 
     ranks: tuple[int, int, int] | None = None
     """r1, r2, r3. None is (c, min(c, D), s): r1 = c as `lem:tensor_communication` counts, and the c centres of a view
     span no more than c directions of its features."""
     local: TensorOptions = field(default_factory=TensorOptions)
-    rounds: int = 5
-    personalization: float = 0.5
+    rounds: Count = 5
+    personalization: Share = 0.5
     """lambda of every client and part, before anything is learned."""
-    quality_temperature: float = 1.0
+    quality_temperature: NotNegative = 1.0
     """tau."""
-    center_pull: float = 1.0
+    center_pull: NotNegative = 1.0
     """gamma, read by the reported J_global alone."""
-    view_pull: float = 1.0
+    view_pull: NotNegative = 1.0
     """eta, read by the reported J_global alone."""
     quality: Literal["sum", "mean"] = "sum"
     """Whether the quality weights compare the printed sums over samples or means per sample."""
     core_reading: CoreReading = "whole"
     divisor: Divisor = "samples"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ranks is not None and (not isinstance(self.ranks, tuple | list) or len(self.ranks) != 3):
+            raise ValueError(f"ranks={self.ranks!r} must be three whole numbers, r1, r2 and r3, or None.")
+
 
 def start_parts(
-    n_clusters: int, widths: Sequence[int], options: FederationOptions, random_state: np.random.Generator
+    n_clusters: int,
+    widths: Sequence[int],
+    options: FederationOptions,
+    random_state: np.random.Generator | int | None,
+    start: Start | None = None,
 ) -> Start:
-    """Draw the global parts (standard normal) and view weights (Algorithm 4, phase 1)."""
+    """Take the given start, or draw the global parts (standard normal) and view weights (Algorithm 4, phase 1)."""
     sizes = (n_clusters, max(widths), len(widths))
     ranks = options.ranks or (n_clusters, min(n_clusters, max(widths)), len(widths))
-    if len(ranks) != len(sizes) or not all(1 <= rank <= size for rank, size in zip(ranks, sizes, strict=False)):
+    if not all(1 <= rank <= size for rank, size in zip(ranks, sizes, strict=True)):
         raise ValueError(f"ranks={ranks} should be three whole numbers from 1 to the sizes of the modes, {sizes}.")
-    parts = [random_state.normal(size=ranks)]
-    parts += [random_state.normal(size=(size, rank)) for size, rank in zip(sizes, ranks, strict=True)]
-    raw = random_state.uniform(0.5, 1.5, size=len(widths))
+    shapes = [tuple(ranks), *zip(sizes, ranks, strict=True)]
+    if start is not None:
+        return read_start(start, shapes, len(widths), "core and factors")
+    rng = np.random.default_rng(random_state)
+    parts = [rng.normal(size=shape) for shape in shapes]
+    raw = rng.uniform(0.5, 1.5, size=len(widths))
     return parts, raw / raw.sum()
 
 

@@ -1,5 +1,7 @@
 """The tensor distance of Definition 8, as printed and as it was meant."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -7,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import check_words
 
 MetricReading = Literal["printed", "corrected"]
 
@@ -35,6 +38,7 @@ def vector_position(index: Sequence[int], shape: Sequence[int]) -> int:
     return printed_position(index, shape, skipped_mode=-1)
 
 
+@check_words
 def index_distance(left: Sequence[int], right: Sequence[int], reading: MetricReading = "corrected") -> float:
     """Distance of two index tuples, ||q_l - q_m|| (`eqn:euclideandistance`).
 
@@ -49,6 +53,7 @@ def index_distance(left: Sequence[int], right: Sequence[int], reading: MetricRea
     return math.sqrt(total)
 
 
+@check_words
 def metric_coefficient(distance: float, theta: float, reading: MetricReading = "corrected") -> float:
     """Metric coefficient rho_lm of two elements at an index distance (`eqn:heatkernelcoefficients`).
 
@@ -62,6 +67,7 @@ def metric_coefficient(distance: float, theta: float, reading: MetricReading = "
     return 1.0 / (2.0 * math.pi * theta) * math.exp(-(distance**2) / (2.0 * theta))
 
 
+@check_words
 def metric_matrix(shape: Sequence[int], theta: float, reading: MetricReading = "corrected") -> FloatArray:
     """Metric matrix P of all pairs of elements, in the order of `vector_position`."""
     size = math.prod(shape)
@@ -74,6 +80,7 @@ def metric_matrix(shape: Sequence[int], theta: float, reading: MetricReading = "
     return matrix
 
 
+@check_words
 def tensor_distance(left: FloatArray, right: FloatArray, theta: float, reading: MetricReading = "corrected") -> float:
     """Tensor distance sqrt(sum_lm rho_lm (x_l - a_l)(x_m - a_m)) (`eqn:tensordistance`).
 

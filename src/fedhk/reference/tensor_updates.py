@@ -3,6 +3,8 @@
 Memberships and view weights are those of ``updates``, fed with TKED instead of FKED.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -10,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import check_words
 from fedhk.reference.decompositions import tucker_to_tensor
 from fedhk.reference.heat_kernel import kernel_exponent
 from fedhk.reference.tensors import tensorize
@@ -17,6 +20,7 @@ from fedhk.reference.tensors import tensorize
 FactorReading = Literal["printed", "corrected"]
 
 
+@check_words
 def cell_weights(
     tensor: FloatArray,
     memberships: FloatArray,
@@ -149,6 +153,7 @@ def als_sweep(
     return new_core, updated
 
 
+@check_words
 def update_parts(
     views: Sequence[FloatArray],
     memberships: FloatArray,

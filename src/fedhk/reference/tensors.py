@@ -3,6 +3,8 @@
 Modes and indices count from zero, where the paper counts from one.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

@@ -1,5 +1,7 @@
 """The numbers that the paper's theoretical analysis states: noise, bytes, operations and the personalization bound."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

@@ -1,5 +1,7 @@
 """The objectives and the update rules of `thm:efkmvc_update`, in every reading the paper allows."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -7,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from fedhk.reference._arrays import FloatArray
+from fedhk.reference._checks import check_words
 from fedhk.reference.heat_kernel import kernel_exponent
 
 CenterReading = Literal["theorem", "proof", "corrected"]
@@ -123,6 +126,7 @@ def update_memberships(
     return mu
 
 
+@check_words
 def update_centers(
     views: Sequence[FloatArray],
     memberships: FloatArray,

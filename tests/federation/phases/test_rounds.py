@@ -10,6 +10,7 @@ from federations import make_phases, make_plan, parameters_of, progress_of, run_
 from fedhk import datasets, protocols
 from fedhk.federation.entries import FinalModel, Result
 from fedhk.federation.phases.rounds import digest_names
+from fedhk.model.descent import START_KEPT
 from fedhk.tensors.low_rank import LowRankForm
 
 LIAR = "oslo"
@@ -134,15 +135,32 @@ def test_none_of_200_random_runs_is_said_to_have_converged_where_it_has_not(kind
         check_kept_model(kind, int(rng.integers(1, 20)), seed, **sizes, **shapes)
 
 
-def test_a_run_that_goes_up_and_down_says_so_and_which_model_it_keeps():
+def test_a_run_that_finds_nothing_better_than_its_start_says_so():
     data = datasets.make_sites(4, 25, n_clusters=3, n_features=(9, 6), shift=3.0, random_state=4)
     plan = make_phases(max_rounds=60, tol=1e-5, seed=4, protocol=protocols.Averaging(passes=7, weights="quality"))
     run, _ = run_sites(plan, data.sites)
     progress = progress_of(run)
     assert run.history[1]["objective"] > run.history[0]["objective"]
     assert progress.lowest_at == 1
-    assert "model of round 1, which has the lowest objective, is kept" in progress.stop_reason
+    last = progress.iteration
+    assert progress.stop_reason == f"The objective was not below that of the start in rounds 2 to {last}. {START_KEPT}"
+    assert not progress.converged
     assert np.argmin([record["objective"] for record in run.history]) == 0
+
+
+@pytest.mark.parametrize("max_rounds", [1, 2, 30])
+def test_the_start_is_kept_as_often_as_it_is_said(sites, max_rounds):
+    """From where a run has converged no round leads further, and nothing is said of it."""
+    data = datasets.make_sites(5, 25, n_clusters=3, n_features=(9, 6), shift=2.0, random_state=0).sites
+    for protocol in ("centers", "factors"):
+        run, _ = run_sites(make_phases(max_rounds=max_rounds, tol=1e-5, **PROTOCOLS[protocol]), data)
+        start = run.history[0]["objective"] * (1 - 1e-12) <= run.board.get(Result).objective
+        assert (START_KEPT in progress_of(run).stop_reason) == start
+    settled, _ = run_sites(make_phases(max_rounds=60, tol=1e-9), sites)
+    again = make_phases(max_rounds=60, tol=1e-5, protocol="cores", init=list(parameters_of(settled).centers))
+    progress = progress_of(run_sites(again, sites)[0])
+    assert progress.converged
+    assert START_KEPT not in progress.stop_reason
 
 
 def test_rows_of_other_sites_in_every_round_leave_the_last_model(sites):

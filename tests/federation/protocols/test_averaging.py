@@ -159,6 +159,7 @@ def test_one_site_with_local_passes_does_as_many_plain_iterations(data):
         assert_allclose(one, other, rtol=0, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:EFKMVC gives back its start:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("client_weights", ["mass", "rows", "quality"])
 def test_five_local_passes_find_the_clusters_that_statistics_find(data, client_weights):
     truth = np.concatenate(list(data.site_labels.values()))

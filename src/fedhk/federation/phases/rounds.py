@@ -120,11 +120,7 @@ class Rounds(Phase[RoundRequest, RoundReply]):
         """Return the board with the best parameters so far, and a stop reason that says so."""
         board = board.get(Best).put_back(board)
         state = board.get(Minimisation)
-        progress = state.progress
-        if progress.lowest < progress.objective:
-            kept = f" The model of round {progress.lowest_at}, which has the lowest objective, is kept."
-            progress = replace(progress, stop_reason=progress.stop_reason + kept)
-        return board.put(replace(state, progress=progress))
+        return board.put(replace(state, progress=state.progress.keep_best("round")))
 
     def _finish(self, board: Board) -> Board:
         """Return the board with the current parameters as the final ones, which ends the phase."""
