@@ -196,7 +196,7 @@ def find_codes(site: str, views: Views) -> list[Deviation]:
 
 def _describe_codes(site: str, views: Views, codes: Sequence[Codes]) -> list[Deviation]:
     return [
-        Deviation(site, view, (_name(columns, column),), "code", value, 0)
+        Deviation(site, view, (describe_column(columns, column),), "code", value, 0)
         for view, columns, found in zip(views.names, views.columns, codes, strict=True)
         for value, column in found
     ]
@@ -250,8 +250,9 @@ def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Re
             factor, how = (
                 (unit * size[column], "further out") if is_far else (1 / (unit * width[column]), "closer together")
             )
+            named = describe_column(views.columns[number], column)
             found.append(
-                f"{name}/{_name(views.columns[number], column)}: rows lie about {_round_factor(float(factor))} times "
+                f"{name}/{named}: rows lie about {_round_factor(float(factor))} times "
                 f"{how} here than over all sites: another unit here, or at another site?"
             )
     return found
@@ -303,7 +304,8 @@ def _are_nines(values: FloatArray) -> BoolArray:
         return np.asarray((digits >= 2) & (values == 10.0**digits - 1.0))
 
 
-def _name(columns: Columns, column: int) -> str:
+def describe_column(columns: Columns, column: int) -> str:
+    """Return the name of a column, or its number where columns have no names."""
     return f"column {column}" if columns is None or is_tensor(columns) else str(columns[column])
 
 
@@ -391,7 +393,7 @@ class _Compared:
         if 2 * len(columns) > max(self.values.shape[1], 2) and ratio > 0 and abs(math.log(ratio)) > AGREE:
             kind, factor, is_usual = ("larger", ratio, False) if ratio > 1 else ("smaller", 1 / ratio, False)
         others = int(self.count[columns[0]] - self.typical[site, columns[0]])
-        names = tuple(_name(self.columns, column) for column in columns)
+        names = tuple(describe_column(self.columns, column) for column in columns)
         return Deviation(self.names[site], self.view, names, kind, factor, others, is_usual)
 
     def _are_usual(self, spreads: FloatArray) -> bool:
