@@ -22,7 +22,7 @@ from scipy.special import betaincinv, stdtr, stdtrit
 from fedhk._random import seeded
 from fedhk._records import Records
 from fedhk._typing import BoolArray, FloatArray, IntArray
-from fedhk.data.levels import find_numbers
+from fedhk.data.levels import find_joint_numbers
 from fedhk.embedding.affinity import rank_nearest, share_by_distance
 from fedhk.embedding.anchors import complete_candidates
 from fedhk.embedding.options import Diffusion
@@ -31,9 +31,8 @@ from fedhk.starts.candidates import (
     LEAST_ROWS,
     LEAST_SQUARE,
     candidate_rows,
-    group_rows,
+    group_evenly,
     site_candidates,
-    split_groups,
 )
 from fedhk.starts.kmeans import group_sums, project_on_leading
 from fedhk.tensors.gauges import peak_signs
@@ -255,9 +254,7 @@ class Points:
         chosen = np.sort(seeded(seed).permutation(rows.n_rows)[: count_points(largest)])
         joint = joint_rows(rows).astype(np.float64)[chosen]
         sizes = np.ones(len(joint)) if rows.sample_weight is None else np.asarray(rows.sample_weight)[chosen]
-        kept = [find_numbers(names, width) for names, width in zip(columns, rows.widths, strict=True)]
-        if not any(part.any() for part in kept):
-            kept = [np.ones(width, bool) for width in rows.widths]
+        kept = np.split(find_joint_numbers(columns, rows.widths), np.cumsum(rows.widths)[:-1])
         if rows.spread is not None and not all(part.all() for part in kept):
             close = _are_close(rows.spread[chosen])
             chosen, joint, sizes = chosen[close], joint[close], sizes[close]
@@ -307,7 +304,7 @@ def _group_draws(rows: FloatArray, lengths: FloatArray, count: int) -> tuple[Flo
     """Means and sizes of groups of rows, as a site makes so many points of rows that are multiplied by lengths."""
     values, ones = rows * lengths, np.ones(len(rows), rows.dtype)
     least = min(LEAST_ROWS, len(rows) // count)
-    groups = split_groups(values, group_rows(values, ones, values[:count], least), count, least)
+    groups = group_evenly(values, ones, count, least)
     sums, sizes = group_sums(rows, ones, groups, int(groups.max()) + 1)
     return sums / sizes[:, None], sizes
 

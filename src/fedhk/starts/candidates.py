@@ -96,7 +96,7 @@ def site_candidates(
     """Means of groups of a site's rows in the joint space of all views.
 
     A small site gives fewer than `n_candidates`: at most one for three rows, and none if it has one row. No group has
-    fewer than `least_rows` rows: smaller ones are given up. With `split`, large groups are split in their place.
+    fewer than `least_rows` rows: smaller ones are given up. With `split`, groups are those of `group_evenly`.
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)
@@ -104,9 +104,10 @@ def site_candidates(
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint, weight = joint_rows(sample, missing=np.nan), _weights(sample)
     values = np.nan_to_num(joint, nan=0.0)
-    groups = _group_sample(values, weight, n_candidates, random_state, least_rows)
     if split:
-        groups = split_groups(values, groups, min(n_candidates, len(values) // ROWS_PER_CANDIDATE), least_rows)
+        groups = group_evenly(values, weight, min(n_candidates, len(values) // ROWS_PER_CANDIDATE), least_rows)
+    else:
+        groups = _group_sample(values, weight, n_candidates, random_state, least_rows)
     found = _means(joint, weight, groups, rows.widths)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
 
@@ -165,6 +166,16 @@ def group_rows(joint: FloatArray, weight: FloatArray, centers: FloatArray, least
         if enough.all() or len(centers) == 1:
             return groups
         centers = centers[enough] if enough.any() else joint.mean(axis=0, keepdims=True)
+
+
+def group_evenly(values: FloatArray, weight: FloatArray, count: int, least_rows: int) -> IntArray:
+    """Group of each row, for `count` groups if rows are enough: k-means from the means of groups that splits leave.
+
+    Nothing is drawn. So groups are the same in whatever order the rows are.
+    """
+    first = split_groups(values, np.zeros(len(values), np.int64), count, least_rows)
+    sums, sizes = group_sums(values, np.ones(len(values), values.dtype), first, int(first.max()) + 1)
+    return split_groups(values, group_rows(values, weight, sums / sizes[:, None], least_rows), count, least_rows)
 
 
 def split_groups(values: FloatArray, groups: IntArray, count: int, least_rows: int) -> IntArray:
