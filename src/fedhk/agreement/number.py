@@ -31,8 +31,9 @@ from fedhk.starts.candidates import (
     LEAST_ROWS,
     LEAST_SQUARE,
     candidate_rows,
-    group_evenly,
+    group_rows,
     site_candidates,
+    split_groups,
 )
 from fedhk.starts.kmeans import group_sums, project_on_leading
 from fedhk.tensors.gauges import peak_signs
@@ -47,6 +48,9 @@ N_DIRECTIONS, MOST_POINTS = 30, 500
 # Points for each cluster of the largest number that is tried: of generated federations of many clusters fewer are right
 # with five, no more with three (benchmarks/results/number.md). So few clusters are tried of any points.
 POINTS_PER_CLUSTER, FEW_CLUSTERS = 4, 15
+
+# Groups of rows are drawn with this seed, whatever that of the run is: a number is one of the rows.
+GROUPS_SEED = 0
 
 # Draws of one normal distribution at most and at least, and rows for one of its points at most.
 DRAWS, FEW_DRAWS, ROWS_PER_POINT = 16, 5, 10
@@ -304,7 +308,7 @@ def _group_draws(rows: FloatArray, lengths: FloatArray, count: int) -> tuple[Flo
     """Means and sizes of groups of rows, as a site makes so many points of rows that are multiplied by lengths."""
     values, ones = rows * lengths, np.ones(len(rows), rows.dtype)
     least = min(LEAST_ROWS, len(rows) // count)
-    groups = group_evenly(values, ones, count, least)
+    groups = split_groups(values, group_rows(values, ones, values[:count], least), count, least)
     sums, sizes = group_sums(rows, ones, groups, int(groups.max()) + 1)
     return sums / sizes[:, None], sizes
 
@@ -594,6 +598,6 @@ def _measure_distance(values: FloatArray) -> FloatArray:
 
 def points_of_rows(rows: Rows, largest: int, seed: int) -> Points:
     """The points of the rows of one site alone."""
-    found = site_candidates(rows, count_points(largest), seeded(seed), split=True)
+    found = site_candidates(rows, count_points(largest), seeded(GROUPS_SEED), split=True)
     candidates = candidate_rows([found], rows.references, rows.views.names)
     return Points.of(candidates, np.zeros(len(found.sizes), np.int64), rows.views.columns, largest, seed)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import IntArray
-from fedhk.agreement.number import Points, TriedNumber, choose_number, count_points, find_number
+from fedhk.agreement.number import GROUPS_SEED, Points, TriedNumber, choose_number, count_points, find_number
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Population, References, Schema
 from fedhk.federation.phases.base import Phase, ServerPhase
@@ -44,7 +44,7 @@ class FindNumber(AskCandidates):
 
     def request(self, board: Board) -> CandidatesRequest:
         count = -(-count_points(self.largest) // board.get(Population).n_sites)
-        return CandidatesRequest(max(count, LEAST_CANDIDATES), 0.0, self.seed, PRECISION, split=True)
+        return CandidatesRequest(max(count, LEAST_CANDIDATES), 0.0, GROUPS_SEED, PRECISION, split=True)
 
     def start(self, board: Board, found: list[Candidates]) -> Board:
         sites = np.repeat(np.arange(len(found)), [len(part.sizes) for part in found])
