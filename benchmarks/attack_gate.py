@@ -39,7 +39,7 @@ from fedhk.federation.entries import Broadcast, References, Schema, Terms
 from fedhk.federation.gate import SEALED, answer_message, write_request
 from fedhk.federation.messages import decode, encode
 from fedhk.federation.phases.base import Nothing
-from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
+from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest, Spreads, SpreadsRequest
 from fedhk.federation.phases.sum_rounds import NoisyRoundRequest, NoisyRounds, keeps_bound
 from fedhk.federation.phases.sum_start import Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import SealedGuard, SiteNoise
@@ -175,6 +175,24 @@ def propose_means(rng: Any, neighbours: Any) -> Case:
 def propose_directions(rng: Any, neighbours: Any) -> Case:
     radius, reference, tables = propose_cut(rng, neighbours, (0.0, 0.0, -0.5, -1.0))
     return Case(Directions, DirectionsRequest(radius, 0), (reference,), [tables[0]], [tables[1]])
+
+
+def propose_spreads(rng: Any, neighbours: Any) -> Case:
+    """Rows at about the radius along one feature of each view, or along any direction."""
+    widths = tuple(rng.choice([1, 2, 3, 8], size=int(rng.integers(1, 4))).tolist())
+    radius, kind = float(10.0 ** rng.choice([-9, -8.9, 0, 3, 9])), rng.choice(["dense", "dense", "float32", "sparse"])
+    along, references, one, other = rng.random() < 0.7, [], [], []
+    for width in widths:
+        reference = random_reference(rng, width, radius)
+        rows = rng.normal(size=(2, width)) / math.sqrt(width)
+        if along:  # of another feature, or of nothing where there is one
+            rows = np.eye(max(width, 2))[rng.permutation(max(width, 2))[:2], :width]
+        rows *= radius * rng.choice([1.0, 1.0, 0.5, 1e3, 1e40], size=(2, 1))
+        tables = neighbours_of(*(to_input(reference, part) for part in (np.zeros((1, width)), *rows)), neighbours, kind)
+        references.append(reference)
+        one.append(tables[0])
+        other.append(tables[1])
+    return Case(Spreads, SpreadsRequest(widths, radius), tuple(references), one, other)
 
 
 def propose_lengths(rng: Any, neighbours: Any) -> Case:
@@ -313,6 +331,7 @@ PROPOSALS: dict[str, Any] = {
     "ranges": propose_ranges,
     "means": propose_means,
     "lengths": propose_lengths,
+    "spreads": propose_spreads,
     "directions": propose_directions,
     "cells": propose_cells,
 }

@@ -407,3 +407,15 @@ def test_signs_of_eigenvectors_do_not_decide(monkeypatch):
     monkeypatch.setattr(np.linalg, "eigh", turned)
     after = find_number(points_of(views), 2, 8, 0, shifted=False)
     assert_allclose([one.evidence for one in after], [one.evidence for one in before], rtol=1e-6)
+
+
+def test_the_number_does_not_depend_on_the_order_of_rows():
+    rng = np.random.default_rng(4)
+    table = 1.2 * rng.normal(size=(3, 8))[rng.integers(3, size=500)] + rng.normal(size=(500, 8))
+    tried = [
+        find_number(points_of([table[order]]), 2, 8, 0, shifted=False)
+        for order in (np.arange(500), rng.permutation(500), rng.permutation(500))
+    ]
+    for other in tried[1:]:
+        assert_allclose([one.gap for one in other], [one.gap for one in tried[0]], atol=1e-9)
+    assert len({choose_number(one) for one in tried}) == 1

@@ -37,7 +37,7 @@ def test_verdict():
 def test_json_of_a_whole_run():
     options = ("--phase", "run", "--private-bounds", "--neighbours", "add-remove", "--releases", 100, "--json")
     found = json.loads(call("privacy", *options).stdout)
-    assert found["phases"] == ["ranges", "means", "lengths", "directions", "cells", "round"]
+    assert found["phases"] == ["ranges", "means", "lengths", "spreads", "directions", "cells", "round"]
     assert found["stated"] == pytest.approx(1.0, rel=1e-6)
     assert (found["neighbours"], found["releases"], found["holds"]) == ("add-remove", 100, True)
     assert 0.9 < found["distance"] <= 1

@@ -16,7 +16,7 @@ from fedhk.data.folders import read_federation, write_site
 from fedhk.data.named import named_views
 
 VIEWS = ("ecg", "image")
-SETUP = ("means", "lengths", "directions", "cells")
+SETUP = ("means", "lengths", "spreads", "directions", "cells")
 SLOW = ("--clusters", 3, "--tol", 0, "--max-rounds", 6)
 QUICK = ("--n-init", 2, "--max-rounds", 3)
 

@@ -267,3 +267,21 @@ def test_under_masks_all_other_sites_find_themselves_too_narrow():
     assert "closer together here than over all sites" in text
     clean = make_reference(moments[0].merge(moments[1]), SCALINGS["standard"], "uniform")
     assert not compare_with_all(check_views([sites["site-00"]]), ["view_0"], [clean])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_shifted_instrument_is_named_where_its_rows_hardly_overlap_those_of_others(sign):
+    sites = lab(n_sites=4)
+    (only,) = found(changed(sites, lambda x: x + sign * 14 * x.std()))
+    assert (only.site, only.columns, only.kind) == ("site-02", ("area",), "above" if sign > 0 else "below")
+    assert only.is_sure
+    assert "another instrument or unit" in only.sentence
+    assert not found(changed(sites, lambda x: x + sign * x.std()))
+
+
+def test_a_site_with_a_cluster_of_its_own_has_no_shifted_instrument():
+    """Its clusters are apart from those of others in all columns, and not in one."""
+    rng = np.random.default_rng(0)
+    sites = {f"site-{i:02d}": 50 + rng.normal(size=(80, 6)) for i in range(4)}
+    moves = np.array([12.0, -10.0, 9.0, 11.0, -8.0, 10.0])
+    assert not any(one.kind in ("above", "below") for one in found(sites | {"site-02": sites["site-02"] + moves}))

@@ -34,7 +34,9 @@ def test_a_run_starts_from_public_rows_and_its_rounds_have_all_of_the_budget(mon
     seeded_noise(monkeypatch)
     sites = make_sites()
     model = EFKMVC(3, privacy=BUDGET, secure=True, random_state=0).fit(sites, public=public())
-    assert [release["phase"] for release in model.releases_["s0"]] == ["means", "lengths"] + ["noisy round"] * 6
+    assert [release["phase"] for release in model.releases_["s0"]] == ["means", "lengths", "spreads"] + [
+        "noisy round"
+    ] * 6
     assert 0.999 < model.privacy_spent_[0] <= 1.0
     centers = np.hstack(model.cluster_centers_)
     assert np.linalg.norm(centers[:, None] - MEANS, axis=2).min(axis=0).max() < 0.5

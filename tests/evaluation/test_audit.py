@@ -37,15 +37,16 @@ class TestRelease:
         assert "consistent" in found.verdict
 
     def test_a_whole_run_states_its_whole_budget(self):
-        phases = ["round", "cells", "ranges", "directions", "means", "lengths"]
+        phases = ["round", "cells", "ranges", "directions", "means", "lengths", "spreads"]
         found = audit_release(PRIVATE, phases, releases=100)
         assert found.stated == pytest.approx(1.0, rel=1e-6)
-        assert found.phases == ("ranges", "means", "lengths", "directions", "cells", "round")
+        assert found.phases == ("ranges", "means", "lengths", "spreads", "directions", "cells", "round")
 
     @pytest.mark.parametrize("neighbours", ["replace", "add-remove"])
     @pytest.mark.parametrize(
         ("phase", "least"),
-        [("round", 0.95)] + [(phase, 0.999) for phase in ("ranges", "means", "lengths", "directions", "cells")],
+        [("round", 0.95)]
+        + [(phase, 0.999) for phase in ("ranges", "means", "lengths", "spreads", "directions", "cells")],
     )
     def test_the_data_sets_are_as_far_apart_as_the_bound_allows(self, phase, least, neighbours):
         privacy = replace(PRIVATE, neighbours=neighbours)

@@ -61,3 +61,14 @@ def test_a_site_that_splits_groups_sends_as_many_candidates_as_it_may():
     assert len(many.sizes) == 100
     assert many.sizes.min() >= 2
     assert many.sizes.sum() == few.sizes.sum() == 300
+
+
+def test_groups_that_are_split_are_the_same_in_whatever_order_rows_are():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(200, 3))
+    found = [
+        site_candidates(rows_of({"v": table[order]}), 40, np.random.RandomState(0), split=True).points
+        for order in (np.arange(200), rng.permutation(200))
+    ]
+    first, other = (points[np.lexsort(points.T)] for points in found)
+    np.testing.assert_allclose(first, other, atol=1e-12)

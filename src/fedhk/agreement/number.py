@@ -22,7 +22,7 @@ from scipy.special import betaincinv, stdtr, stdtrit
 from fedhk._random import seeded
 from fedhk._records import Records
 from fedhk._typing import BoolArray, FloatArray, IntArray
-from fedhk.data.levels import find_numbers
+from fedhk.data.levels import find_joint_numbers
 from fedhk.embedding.affinity import rank_nearest, share_by_distance
 from fedhk.embedding.anchors import complete_candidates
 from fedhk.embedding.options import Diffusion
@@ -48,6 +48,9 @@ N_DIRECTIONS, MOST_POINTS = 30, 500
 # Points for each cluster of the largest number that is tried: of generated federations of many clusters fewer are right
 # with five, no more with three (benchmarks/results/number.md). So few clusters are tried of any points.
 POINTS_PER_CLUSTER, FEW_CLUSTERS = 4, 15
+
+# Groups of rows are drawn with this seed, whatever that of the run is: a number is one of the rows.
+GROUPS_SEED = 0
 
 # Draws of one normal distribution at most and at least, and rows for one of its points at most.
 DRAWS, FEW_DRAWS, ROWS_PER_POINT = 16, 5, 10
@@ -255,9 +258,7 @@ class Points:
         chosen = np.sort(seeded(seed).permutation(rows.n_rows)[: count_points(largest)])
         joint = joint_rows(rows).astype(np.float64)[chosen]
         sizes = np.ones(len(joint)) if rows.sample_weight is None else np.asarray(rows.sample_weight)[chosen]
-        kept = [find_numbers(names, width) for names, width in zip(columns, rows.widths, strict=True)]
-        if not any(part.any() for part in kept):
-            kept = [np.ones(width, bool) for width in rows.widths]
+        kept = np.split(find_joint_numbers(columns, rows.widths), np.cumsum(rows.widths)[:-1])
         if rows.spread is not None and not all(part.all() for part in kept):
             close = _are_close(rows.spread[chosen])
             chosen, joint, sizes = chosen[close], joint[close], sizes[close]
@@ -597,6 +598,6 @@ def _measure_distance(values: FloatArray) -> FloatArray:
 
 def points_of_rows(rows: Rows, largest: int, seed: int) -> Points:
     """The points of the rows of one site alone."""
-    found = site_candidates(rows, count_points(largest), seeded(seed), split=True)
+    found = site_candidates(rows, count_points(largest), seeded(GROUPS_SEED), split=True)
     candidates = candidate_rows([found], rows.references, rows.views.names)
     return Points.of(candidates, np.zeros(len(found.sizes), np.int64), rows.views.columns, largest, seed)

@@ -21,7 +21,7 @@ from fedhk.errors import DataError
 if TYPE_CHECKING:
     from fedhk.evaluation.audit_attack import MembershipAttack
 
-PHASES = ("round", "means", "lengths", "directions", "cells", "ranges", "run")
+PHASES = ("round", "means", "lengths", "spreads", "directions", "cells", "ranges", "run")
 
 Delta = Annotated[float, typer.Option("--delta", help="Probability with which the bound may fail.")]
 Confidence = Annotated[float, typer.Option("--confidence", min=0.5, max=0.999999, help="Of all bounds and intervals.")]
@@ -60,7 +60,7 @@ def privacy(  # noqa: PLR0917
         private = private_bounds or phase == "ranges"
         # the data of the audit are its own, so that any public bounds will do
         bounds = "private" if private else (-1, 1)
-        phases = ("means", "lengths", "directions", "cells", "round") if phase == "run" else (phase,)
+        phases = ("means", "lengths", "spreads", "directions", "cells", "round") if phase == "run" else (phase,)
         if private_bounds and phase == "run":
             phases = ("ranges", *phases)
         budget = spending(fedhk.privacy.DifferentialPrivacy(epsilon, delta, bounds, cast("Any", neighbours)), phases)

@@ -145,6 +145,12 @@ def find_numbers(columns: Sequence[Any] | None, width: int) -> BoolArray:
     return numbers
 
 
+def find_joint_numbers(columns: Sequence[Sequence[Any] | None], widths: Sequence[int]) -> BoolArray:
+    """Which features of all views side by side are no levels of categories; all, where there are levels only."""
+    numbers = np.concatenate([find_numbers(names, width) for names, width in zip(columns, widths, strict=True)])
+    return numbers if numbers.any() else np.ones_like(numbers)
+
+
 def is_frame(table: Any) -> bool:
     """Whether a table is a data frame with named columns (pandas, polars)."""
     return hasattr(table, "columns") and hasattr(table, "dtypes") and hasattr(table, "__getitem__")

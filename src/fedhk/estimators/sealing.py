@@ -8,6 +8,7 @@ import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import numpy as np
 
 from fedhk._records import Records
 from fedhk.data.clients import check_public
+from fedhk.data.deviations import describe_column
+from fedhk.data.levels import find_numbers
+from fedhk.data.moments import Moments, view_moments
 from fedhk.data.scaling import POOLED_COEFS, MinMaxScaling
 from fedhk.data.views import Views, shapes_by_view
 from fedhk.errors import DataError
@@ -23,7 +27,7 @@ from fedhk.federation.aggregators import Aggregator, SumAggregator
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.entries import Terms
 from fedhk.federation.participation import Participation
-from fedhk.federation.phases.scales import MOST_POWER, largest_values
+from fedhk.federation.phases.scales import MOST_POWER, find_squares, largest_values
 from fedhk.federation.protocols.base import Protocol
 from fedhk.federation.sealed import UNITS, Noise, SealedGuard, SealedTerms, SiteNoise
 from fedhk.privacy._lazy import require_cryptography
@@ -39,6 +43,9 @@ LOG = logging.getLogger("fedhk")
 
 # Below this expected share of the clusters that a run with noise finds, a warning is given.
 LITTLE = 0.5
+
+# A column whose variance is less than this share of what it will be taken for is named in a warning, and so many are.
+LITTLE_OF_RANGE, MOST_NAMED = 0.25, 5
 
 
 def make_sealed_terms(
@@ -106,7 +113,11 @@ def _check_noise(
     check_budget(noise.privacy, masks, clients)
     if noise.privacy.public:
         _check_bounds(noise.privacy, clients, unit_rows=settings.scaling.unit_rows)
-    # remote sites do not report their rows before a run, and given centres may be of any quality
+        # remote sites do not report their rows before a run
+        weighs = settings.scaling.unit_variance and not settings.scaling.unit_rows
+        if weighs and any(views.n_rows for views in clients.values()):
+            _warn_of_ranges(noise, masks, clients)
+    # given centres may be of any quality
     if any(views.n_rows for views in clients.values()) and isinstance(settings.init, str):
         _say_expectation(noise, masks, clients, settings.n_clusters)
 
@@ -266,9 +277,53 @@ def _check_bounds(privacy: DifferentialPrivacy, clients: Mapping[str, Views], *,
         warnings.warn(f"bounds={privacy.bounds!r}: {'; '.join(many)}. {REMEDY}.", UserWarning, stacklevel=6)
 
 
+def _warn_of_ranges(noise: Noise, masks: SecureSummation | None, clients: Mapping[str, Views]) -> None:
+    """Warn of columns whose rows fill little of their bounds, where noise will hide how little.
+
+    Such a column counts for less than it does without noise. No budget is spent, and nothing leaves this process.
+    """
+    setting = _measure_setting(noise, masks, clients, 1)
+    names = list(shapes_by_view(clients.values()))
+    error = setting.measure_row_noise("spreads") * math.sqrt(len(names))
+    bounds, found = read_bounds(noise.privacy.bounds, _widths(clients)), []
+    for name, (low, high) in zip(names, bounds, strict=True):
+        having = [(views, views.names.index(name)) for views in clients.values() if name in views.names]
+        having = [(views, place) for views, place in having if views.widths[place] is not None]
+        columns = next((views.columns[place] for views, place in having), None)
+        parts = [
+            view_moments(views, place, unit_rows=False, sample_weight=None, width=len(low)) for views, place in having
+        ]
+        moments = reduce(Moments.merge, parts, Moments.none(len(low)))
+        varies = find_numbers(columns, len(low)) & (moments.variance > 0)
+        filled = moments.variance[varies] / np.square(high - low)[varies]
+        filled = filled / max(float(filled.sum()), 1e-300)
+        seen = find_squares(filled, error)
+        few = filled < LITTLE_OF_RANGE * (filled.mean() if seen is None else seen)
+        found += [f"{name}/{describe_column(columns, column)}" for column in np.flatnonzero(varies)[few].tolist()]
+    if found:
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        warnings.warn(
+            f"rows fill little of the bounds of {', '.join(found[:MOST_NAMED])}{more}, and with epsilon="
+            f"{noise.privacy.epsilon:g} noise will hide how little: such columns count for less than half of what they "
+            "do without noise. What helps: bounds nearer to what is usual, more rows or a larger epsilon.",
+            UserWarning,
+            stacklevel=6,
+        )
+
+
 def _widths(clients: Mapping[str, Views]) -> list[int]:
     """Return the features of each view, in the order of the bounds: that in which sites name views."""
     return [math.prod(shape) for shape in shapes_by_view(clients.values()).values()]
+
+
+def _measure_setting(
+    noise: Noise, masks: SecureSummation | None, clients: Mapping[str, Views], n_clusters: int
+) -> NoisySetting:
+    """Return the sizes of a run with noise on rows that are in this process."""
+    rows = sum(views.n_rows for views in clients.values())
+    releases = 1.0 if masks is not None and masks.shared_noise else float(len(clients))
+    weight = noise.unit.weigh(rows / len(clients))
+    return NoisySetting(noise.privacy, max(rows, 1), tuple(_widths(clients)), n_clusters, releases, weight)
 
 
 def _say_expectation(
@@ -277,8 +332,7 @@ def _say_expectation(
     """Say before a run what it can be expected to find; warn where that is little."""
     privacy, rows = noise.privacy, sum(views.n_rows for views in clients.values())
     shares_noise = masks is not None and masks.shared_noise
-    releases, weight = 1.0 if shares_noise else len(clients), noise.unit.weigh(rows / len(clients))
-    setting = NoisySetting(privacy, rows, tuple(_widths(clients)), n_clusters, releases, weight)
+    setting = _measure_setting(noise, masks, clients, n_clusters)
     share, luck = setting.expect_share()
     text = (
         f"With epsilon={privacy.epsilon:g}, {rows} rows and {n_clusters} clusters this run can be expected to find "

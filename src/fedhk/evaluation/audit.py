@@ -100,8 +100,8 @@ def audit_release(
     privacy : DifferentialPrivacy
         The budget of a run of one round; its `rounds` are not used.
     phases : sequence of str, default=("round",)
-        What is released each time: any of "ranges" (only where bounds are private), "means", "lengths", "directions",
-        "cells" and "round". All of them are a whole run.
+        What is released each time: any of "ranges" (only where bounds are private), "means", "lengths", "spreads",
+        "directions", "cells" and "round". All of them are a whole run.
     releases : int, default=20000
         How often it is released, half of them of either data set. Half choose a threshold, the others measure with it.
     confidence : float, default=0.95

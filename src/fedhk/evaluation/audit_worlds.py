@@ -24,7 +24,16 @@ from fedhk.federation.entries import References, Schema, Terms
 from fedhk.federation.gate import SEALED, answer_message, write_request
 from fedhk.federation.messages import Message
 from fedhk.federation.phases.base import Nothing, SumPhase
-from fedhk.federation.phases.scales import FARTHEST, Lengths, Means, MeansRequest, Ranges, RangesRequest
+from fedhk.federation.phases.scales import (
+    FARTHEST,
+    Lengths,
+    Means,
+    MeansRequest,
+    Ranges,
+    RangesRequest,
+    Spreads,
+    SpreadsRequest,
+)
 from fedhk.federation.phases.sum_rounds import NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import MIDDLE_SHARE, Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import SealedGuard, SiteNoise
@@ -57,6 +66,7 @@ PHASES: dict[str, type[SumPhase[Any]]] = {
     "ranges": Ranges,
     "means": Means,
     "lengths": Lengths,
+    "spreads": Spreads,
     "directions": Directions,
     "cells": Cells,
     "round": NoisyRounds,
@@ -110,6 +120,7 @@ def _pairs(replaced: bool) -> Iterator[tuple[FloatArray, FloatArray | None]]:
             yield one, r * np.array([-(MIDDLE_SHARE**2), math.sqrt(1 - MIDDLE_SHARE**4), 0.0])
             yield FARTHEST * one, -one  # means: on opposite sides, and of other lengths
             yield both, both * 2  # other lengths in both views
+            yield r * np.array([1.0, 0.0, 1.0]), r * np.array([0.0, 1.0, 0.0])  # squares: other features of each view
         else:
             yield both, None
             yield one, None
@@ -165,14 +176,15 @@ def _message(phase: type[SumPhase[Any]], number: int, request: Any, *entries: Sh
 
 def _request(phase: str, neighbours: Neighbours) -> Any:
     """Make the server's request in a phase, chosen against the site."""
-    if phase == "ranges":
-        return RangesRequest(WIDTHS)
-    if phase == "means":
-        return MeansRequest(BEST_DISTANCE)
-    if phase == "lengths":
-        return Nothing()
-    if phase == "directions":
-        return DirectionsRequest(BEST_DISTANCE, 0)
+    plain = {
+        "ranges": RangesRequest(WIDTHS),
+        "means": MeansRequest(BEST_DISTANCE),
+        "lengths": Nothing(),
+        "spreads": SpreadsRequest(WIDTHS, BEST_DISTANCE),
+        "directions": DirectionsRequest(BEST_DISTANCE, 0),
+    }
+    if phase in plain:
+        return plain[phase]
     if phase == "cells":
         # one axis, on which the rows that are tried are on different sides of the middle or at least of a cell's edge
         axis = np.array([[1.0], [0.0], [0.5]]) / np.sqrt(1.25)

@@ -23,9 +23,10 @@ from fedhk.privacy.sensitivity import Neighbours
 __all__ = ["DifferentialPrivacy", "SecureSummation"]
 
 # Shares of the budget (of mu^2, which adds up over releases) for what comes before the rounds: ranges of the features
-# where they are not public, the mean of all rows and their lengths, and what a start is found with. The rounds share
-# the rest. Found on generated mixtures (docs/privacy.md), where all splits near this one were equally good.
-SETUP_SHARES = {"ranges": 0.1, "means": 0.05, "lengths": 0.05, "directions": 0.2, "cells": 0.2}
+# where they are not public, the mean of all rows, their lengths, spreads of columns, and what a start is found with.
+# The rounds share the rest. Found on generated mixtures (docs/privacy.md), where all splits near this one were equally
+# good.
+SETUP_SHARES = {"ranges": 0.1, "means": 0.05, "lengths": 0.05, "spreads": 0.05, "directions": 0.2, "cells": 0.2}
 START_PHASES = ("directions", "cells")
 
 # The names of sums that are asked for after a fit begin so. They have a budget of their own, and share all of it.
@@ -143,9 +144,9 @@ class DifferentialPrivacy(Option):
         Parameters
         ----------
         phase : str
-            What is released: "ranges", "means", "lengths", "directions" or "cells"; names that begin with "after " are
-            sums after a fit, those that begin with "length of " come before others with ``unit="site"``; any other name
-            is that of a round.
+            What is released: "ranges", "means", "lengths", "spreads", "directions" or "cells"; names that begin with
+            "after " are sums after a fit, those that begin with "length of " come before others with ``unit="site"``;
+            any other name is that of a round.
         rounds : int, optional
             Rounds of the run; `rounds` of this object by default.
         finds_start : bool, default=True

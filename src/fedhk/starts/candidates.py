@@ -13,7 +13,7 @@ from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.rows import Rows, joint_rows, take, view_sums
 from fedhk.starts.kmeans import find_nearest, group_means, group_sums, lloyd, plus_plus
-from fedhk.starts.seeding import sample_rows
+from fedhk.starts.seeding import order_keys, sample_rows
 
 # A candidate is a mean of rows, never a row.
 LEAST_ROWS = 2
@@ -96,7 +96,8 @@ def site_candidates(
     """Means of groups of a site's rows in the joint space of all views.
 
     A small site gives fewer than `n_candidates`: at most one for three rows, and none if it has one row. No group has
-    fewer than `least_rows` rows: smaller ones are given up. With `split`, large groups are split in their place.
+    fewer than `least_rows` rows: smaller ones are given up. With `split`, large groups are split in their place,
+    and groups are the same in whatever order the rows are.
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)
@@ -104,9 +105,10 @@ def site_candidates(
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint, weight = joint_rows(sample, missing=np.nan), _weights(sample)
     values = np.nan_to_num(joint, nan=0.0)
-    groups = _group_sample(values, weight, n_candidates, random_state, least_rows)
     if split:
-        groups = split_groups(values, groups, min(n_candidates, len(values) // ROWS_PER_CANDIDATE), least_rows)
+        groups = _group_evenly(values, weight, n_candidates, random_state, least_rows)
+    else:
+        groups = _group_sample(values, weight, n_candidates, random_state, least_rows)
     found = _means(joint, weight, groups, rows.widths)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
 
@@ -142,6 +144,18 @@ def _group_sample(
     count = max(1, min(count, len(values) // ROWS_PER_CANDIDATE))
     seeds = plus_plus(values, np.maximum(weight, LEAST_WEIGHT), count, random_state)
     return group_rows(values, weight, seeds, least_rows)
+
+
+def _group_evenly(
+    values: FloatArray, weight: FloatArray, count: int, random_state: np.random.RandomState, least_rows: int
+) -> IntArray:
+    """Group of each row by k-means and splits of large groups, the same in whatever order the rows are."""
+    values = values.astype(np.float32).astype(np.float64)  # what differs by rounding only must not decide
+    order = np.argsort(order_keys(values), kind="stable")
+    values, found = values[order], np.empty(len(values), np.int64)
+    groups = _group_sample(values, weight[order], count, random_state, least_rows)
+    found[order] = split_groups(values, groups, min(count, len(values) // ROWS_PER_CANDIDATE), least_rows)
+    return found
 
 
 def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference], names: Sequence[str]) -> Rows:

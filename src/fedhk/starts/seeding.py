@@ -241,15 +241,18 @@ def sample_rows(rows: Rows, n_clusters: int, random_state: np.random.RandomState
     return take(rows, np.sort(random_state.choice(rows.n_rows, most, replace=False)))
 
 
+def order_keys(joint: FloatArray) -> FloatArray:
+    """Compute a number of each row by which rows are put in an order that does not depend on the input."""
+    return np.asarray((joint * np.cos(np.arange(joint.shape[1], dtype=joint.dtype))).sum(axis=1))
+
+
 def distinct_rows(joint: FloatArray, weight: FloatArray | None) -> tuple[IntArray, FloatArray]:
     """Find the first place and the total weight of each distinct row, in an order that does not depend on the input.
 
     Draws from these depend on what the rows are, not on how often or where they are listed: a row of weight 2 is the
     same as two rows, and a row of weight 0 is none.
     """
-    directions = np.cos(np.arange(joint.shape[1], dtype=joint.dtype))
-    keys = (joint * directions).sum(axis=1)
-    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    _, first, which = np.unique(order_keys(joint), return_index=True, return_inverse=True)
     total: FloatArray = np.zeros(len(first))
     np.add.at(total, which, 1.0 if weight is None else weight)
     return first[total > 0], total[total > 0]

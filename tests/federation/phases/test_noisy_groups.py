@@ -51,7 +51,7 @@ def test_they_are_paid_for_as_the_rounds_that_they_are(monkeypatch):
     model = EFKMVC(N_CLUSTERS, privacy=budget(20.0), random_state=0)
     spied_centers(monkeypatch, model, make_shifted_sites().sites)
     released = [release["phase"] for release in model.releases_["site-00"]]
-    assert released == ["means", "lengths", "directions", "cells", *["noisy round"] * 6]
+    assert released == ["means", "lengths", "spreads", "directions", "cells", *["noisy round"] * 6]
     assert 0.999 * 20 < model.privacy_spent_[0] <= 20
 
 

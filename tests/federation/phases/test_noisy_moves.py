@@ -131,7 +131,7 @@ def test_a_basis_needs_no_more_budget_than_full_sums(monkeypatch):
     model = EFKMVC(2, protocol="cores", privacy=budget, random_state=0).fit(data.sites)
     assert model.privacy_spent_[0] == pytest.approx(4.0, rel=1e-3)
     phases = [release["phase"] for release in model.releases_["site-00"]]
-    assert phases == ["means", "lengths", "directions", "cells", *["noisy moves"] * 3]
+    assert phases == ["means", "lengths", "spreads", "directions", "cells", *["noisy moves"] * 3]
 
 
 EASY = {"n_samples": 1000, "n_clusters": 3, "n_features": (100, 100), "separation": 8.0}

@@ -144,7 +144,7 @@ def test_where_noise_would_hide_a_start_none_is_paid_for_and_the_rounds_have_all
     privacy = DifferentialPrivacy(0.06 if secure else 0.1, 1e-4, (-2, 6), "add-remove")
     model = EFKMVC(3, privacy=privacy, secure=secure, random_state=0).fit(sites)
     released = [release["phase"] for release in model.releases_["s0"]]
-    assert released == ["means", "lengths"] + ["noisy round"] * 6
+    assert released == ["means", "lengths", "spreads"] + ["noisy round"] * 6
     assert 0.999 * privacy.epsilon < model.privacy_spent_[0] <= privacy.epsilon
     assert cost(rows, model.cluster_centers_[0]) < 0.7 * cost(rows, rows.mean(axis=0)[None])
 

@@ -19,7 +19,7 @@ from fedhk.privacy.secure_sum import MaskedNumbers
 from sealed_runs import read_reply, read_request, spied_fit, step_of
 
 KINDS = {"schema", "deliver", "sealed.noisy moves"} | {
-    f"sealed.{phase}" for phase in ("ranges", "means", "lengths", "directions", "cells", "noisy round")
+    f"sealed.{phase}" for phase in ("ranges", "means", "lengths", "spreads", "directions", "cells", "noisy round")
 }
 
 # What a site says: nothing of it is a function of the rows but sums with noise, which the ledger has.
@@ -53,6 +53,8 @@ FROM_SERVER = (
         "Schema.names": SCHEMA,
         "Schema.codes": SCHEMA,
         "RangesRequest.widths": SCHEMA,
+        "SpreadsRequest.widths": SCHEMA,
+        "SpreadsRequest.radius": "constant",
         "MeansRequest.radius": "from the number and widths of the views",
         "DirectionsRequest.radius": "from the number of views",
         "DirectionsRequest.seed": CHOSEN,

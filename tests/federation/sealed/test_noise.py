@@ -70,7 +70,7 @@ def test_what_a_run_says_it_spent_is_what_the_ledger_of_every_site_says(run, sit
 
 def test_shares_of_the_budget_add_up():
     for privacy in (budget(), budget(bounds="private")):
-        units = ["means", "lengths"] + ([] if privacy.public else ["ranges"])
+        units = ["means", "lengths", "spreads"] + ([] if privacy.public else ["ranges"])
         for finds_start in (True, False):
             setup = units + (["directions", "cells"] if finds_start else [])
             rounds = [privacy.multiplier("round", 7, finds_start=finds_start)] * 7
@@ -82,7 +82,7 @@ def test_shares_of_the_budget_add_up():
 def test_shares_of_the_budget_add_up_where_lengths_come_before_sums():
     for privacy in (budget(unit="site"), budget(unit="site", bounds="private")):
         for finds_start in (True, False):
-            units = ["means", "lengths"] + ([] if privacy.public else ["ranges"])
+            units = ["means", "lengths", "spreads"] + ([] if privacy.public else ["ranges"])
             setup = units + (["directions", "cells"] if finds_start else [])
             names = [*setup, *(["noisy round"] * 7), *(f"length of {name}" for name in [*setup, "noisy round"])]
             releases = [privacy.multiplier(name, 7, finds_start=finds_start) for name in names]
@@ -212,7 +212,7 @@ def test_a_run_with_site_noise_goes_on_to_the_same_bits_and_sends_what_was_lost_
     options = {"privacy": budget(bounds=bounds)}
     expected = make_model(**options).fit(sites)
     draws = counted_noise[0]
-    exchanges = 9 if bounds != "private" else 10  # the first tells the views; own models are made after them
+    exchanges = 10 if bounds != "private" else 11  # the first tells the views; own models are made after them
     assert draws == N_SITES * (exchanges - 1)
     for last in range(1, exchanges, 1 if bounds == "private" else 3):
         counted_noise[0] = 0
@@ -271,11 +271,11 @@ def test_a_masked_run_never_sends_lost_numbers_again_and_ends_within_its_budget(
 def test_a_masked_run_that_is_stopped_again_and_again_ends_when_its_budget_does(sites, tmp_path, monkeypatch):
     model = make_model(secure=True, checkpoint=tmp_path)
     with pytest.raises(Stop):
-        spied_fit(monkeypatch, model, sites, tamper=killed_at(11, "input"))
+        spied_fit(monkeypatch, model, sites, tamper=killed_at(13, "input"))
     stops = 0
     for _ in range(8):
         try:
-            spied_fit(monkeypatch, model, sites, resume=True, tamper=killed_at(11, "input"))
+            spied_fit(monkeypatch, model, sites, resume=True, tamper=killed_at(13, "input"))
             break
         except Stop:
             stops += 1

@@ -18,7 +18,7 @@ from fedhk.errors import MessageError
 from fedhk.federation.entries import Basis
 from fedhk.federation.phases.base import Nothing
 from fedhk.federation.phases.diffuse import CountTies, TiesRequest
-from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest
+from fedhk.federation.phases.scales import Lengths, Means, MeansRequest, Ranges, RangesRequest, Spreads, SpreadsRequest
 from fedhk.federation.phases.sum_rounds import NoisyMoves, NoisyRounds, noisy_request
 from fedhk.federation.phases.sum_start import MIDDLE_SHARE, Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
@@ -38,6 +38,7 @@ PHASES = {
     "ranges": Ranges,
     "means": Means,
     "lengths": Lengths,
+    "spreads": Spreads,
     "directions": Directions,
     "cells": Cells,
     "round": NoisyRounds,
@@ -185,6 +186,7 @@ def cases(draw, phase):
             "ranges": RangesRequest(widths),
             "means": MeansRequest(spread),
             "lengths": Nothing(),
+            "spreads": SpreadsRequest(widths, spread),
             "directions": DirectionsRequest(spread, 0),
             "cells": CellsRequest(landmarks),
             "ties": TiesRequest(draw_graph(rng, widths, spread)),

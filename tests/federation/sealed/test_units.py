@@ -63,9 +63,9 @@ def test_a_run_finds_a_length_before_each_kind_of_sum_and_spends_its_budget():
     budget = DifferentialPrivacy(4000.0, 1e-5, (-20, 20), unit="site")  # noise is drawn anew in each run of this test
     model = EFKMVC(3, privacy=budget, random_state=0).fit(data.sites)
     phases = [release["phase"] for release in model.releases_["site-00"]]
-    setup = ["means", "lengths", "directions", "cells"]
-    assert phases[:8] == [name for phase in setup for name in (f"length of {phase}", phase)]
-    assert phases[8:] == ["length of noisy round", *["noisy round"] * 6]
+    setup = ["means", "lengths", "spreads", "directions", "cells"]
+    assert phases[:10] == [name for phase in setup for name in (f"length of {phase}", phase)]
+    assert phases[10:] == ["length of noisy round", *["noisy round"] * 6]
     assert 3999.0 < model.privacy_spent_[0] <= 4000.0
     truth = np.concatenate(list(data.site_labels.values()))
     assert adjusted_rand_score(truth, np.concatenate([model.labels_[site] for site in data.site_labels])) > 0.9
@@ -73,10 +73,10 @@ def test_a_run_finds_a_length_before_each_kind_of_sum_and_spends_its_budget():
 
 def test_few_sites_are_refused_with_the_number_that_is_needed():
     sites = make_sites(5, 100, random_state=0).sites
-    said = r"unit='site' with 5 sites at epsilon=1: noise in one number of a round is 5.8 of .* At least 289 sites are"
+    said = r"unit='site' with 5 sites at epsilon=1: noise in one number of a round is 6.4 of .* At least 319 sites are"
     with pytest.raises(ValueError, match=said):
         EFKMVC(3, privacy=BUDGET, secure=True).fit(sites)
-    with pytest.raises(ValueError, match=r"At least \d{5} sites are needed, or secure=True, with which"):
+    with pytest.raises(ValueError, match=r"At least \d{6} sites are needed, or secure=True, with which"):
         EFKMVC(3, privacy=BUDGET).fit(sites)
 
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhk._typing import FloatArray
+from fedhk._typing import BoolArray, FloatArray
+from fedhk.data.levels import find_joint_numbers
 from fedhk.embedding.mixture import (
     Mixture,
     MixtureSearch,
@@ -18,7 +19,7 @@ from fedhk.embedding.mixture import (
 )
 from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Entry, Shared
-from fedhk.federation.entries import References
+from fedhk.federation.entries import Population, References
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.describe import sites_differ
 from fedhk.federation.phases.frame import calibrated_references
@@ -51,16 +52,26 @@ class ProductsRequest:
 
 @dataclass(frozen=True)
 class FindDirections(SumPhase[ProductsRequest]):
-    """Find the directions in which the rows of all sites vary most; where features are few, these are used."""
+    """Find the directions in which the rows of all sites vary most; where features are few, these are used.
+
+    With `numbers`, levels of categories are left out of them where there are numbers.
+    """
 
     name: ClassVar[str] = "find directions"
     unbounded: ClassVar[str] = "what one row can change in its sum has no bound. Use Diffusion(anchors='auto')."
 
     seed: int
+    numbers: bool = False
 
     def begin(self, board: Board) -> Board:
         width = _width(board)
-        return board if sketch_size(width) else _put_directions(board, np.eye(width))
+        return board if sketch_size(width) else _put_directions(board, np.eye(width)[:, self._find_kept(board)])
+
+    def _find_kept(self, board: Board) -> BoolArray:
+        """Return the features that directions have."""
+        widths = board.get(References).widths
+        columns = board.get(Population).columns if self.numbers else ()
+        return find_joint_numbers(columns or (None,) * len(widths), widths)
 
     def is_done(self, board: Board, exchanges: int) -> bool:
         return board.has(MixtureDirections)
@@ -76,7 +87,8 @@ class FindDirections(SumPhase[ProductsRequest]):
         return sum_products(site.rows(), request.seed).ravel()
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        return _put_directions(board, leading_directions(total.reshape(_width(board), -1)))
+        products = total.reshape(_width(board), -1)
+        return _put_directions(board, leading_directions(products * self._find_kept(board)[:, None]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import IntArray
-from fedhk.agreement.number import Points, TriedNumber, choose_number, count_points, find_number
+from fedhk.agreement.number import GROUPS_SEED, Points, TriedNumber, choose_number, count_points, find_number
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.entries import Population, References, Schema
 from fedhk.federation.phases.base import Phase, ServerPhase
@@ -16,7 +16,11 @@ from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest
 from fedhk.federation.phases.describe import sites_differ
 from fedhk.federation.phases.mixture import PRECISION, FindDirections, FitMixture, FittedMixture
 from fedhk.federation.sealed import SealedTerms
-from fedhk.starts.candidates import LEAST_CANDIDATES, Candidates, candidate_rows
+from fedhk.starts.candidates import (
+    LEAST_CANDIDATES,
+    Candidates,
+    candidate_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class FindNumber(AskCandidates):
 
     def request(self, board: Board) -> CandidatesRequest:
         count = -(-count_points(self.largest) // board.get(Population).n_sites)
-        return CandidatesRequest(max(count, LEAST_CANDIDATES), 0.0, self.seed, PRECISION, split=True)
+        return CandidatesRequest(max(count, LEAST_CANDIDATES), 0.0, GROUPS_SEED, PRECISION, split=True)
 
     def start(self, board: Board, found: list[Candidates]) -> Board:
         sites = np.repeat(np.arange(len(found)), [len(part.sizes) for part in found])
@@ -53,15 +57,15 @@ class FindNumber(AskCandidates):
         return board.put(ChosenNumber(find_number(points, self.smallest, self.largest, self.seed, shifted=shifted)))
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:
-        # means of few rows must stay at the sites, so points are drawn from a mixture; where sites differ, it is a
-        # mixture of rows less the means of their sites, because a point of a mixture belongs to no site
-        mixture = FindDirections(self.seed), FitMixture(self.largest, self.seed, centred=True)
+        # means of few rows must stay at the sites, so points are the means of a mixture of the rows of all sites; where
+        # sites differ, it is a mixture of rows less the means of their sites, because such a point belongs to no site
+        mixture = FindDirections(self.seed, numbers=True), FitMixture(self.largest, self.seed, centred=True)
         return [*(sealed for phase in mixture for sealed in phase.sealed(terms)), NumberFromMixture(self)]
 
 
 @dataclass(frozen=True)
 class NumberFromMixture(ServerPhase):
-    """Find the number of clusters from points that are drawn from the mixture of all rows."""
+    """Find the number of clusters from the means of the groups of rows that a mixture of all rows has."""
 
     name: ClassVar[str] = "number from mixture"
 
@@ -70,10 +74,11 @@ class NumberFromMixture(ServerPhase):
     def begin(self, board: Board) -> Board:
         if board.has(ChosenNumber):
             return board
-        drawn = np.hstack(board.get(FittedMixture).mixture.take(count_points(self.find.largest), self.find.seed))
+        mixture, rows = board.get(FittedMixture).mixture, board.get(Population).rows
+        points, sizes = mixture.means @ mixture.directions.T, rows * mixture.shares
         views = len(board.get(References).references)
-        found = Candidates(drawn, np.ones(len(drawn)), np.zeros((len(drawn), views)))
-        sites = np.zeros(len(drawn), np.int64)
+        found = Candidates(points, sizes, np.ones((len(sizes), views)))
+        sites = np.zeros(len(sizes), np.int64)
         return self.find.choose(board.drop(FittedMixture), [found], sites, shifted=False)
 
     def sealed(self, terms: SealedTerms) -> list[Phase[Any, Any]]:

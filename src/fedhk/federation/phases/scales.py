@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import FloatArray
-from fedhk.data.levels import level_groups
+from fedhk.data.levels import find_numbers, level_groups
 from fedhk.data.moments import Moments
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Columns, Views, row_blocks
@@ -83,6 +83,13 @@ FARTHEST, LENGTH_SCALE = math.sqrt(3.0), 0.25
 LENGTHS = 2.0 ** np.arange(-20.0, 8.5, 0.5)
 BINS = len(LENGTHS) + 1
 
+# The mean square of a column, or the share of rows that have a level, is taken for so many standard deviations of its
+# noise at least: less may be nothing, and a column divided by next to nothing would count for all others.
+LEAST_SQUARE = 2.0
+
+# The share of rows that have a level is never taken for less, so that levels which nobody has are not divided by zero.
+LEAST_SHARE = 1e-6
+
 # Share of the rows of a view that are no longer than its unit; and the most units that a row counts for in the mean
 # square, which a few rows far out would else decide.
 WITHIN_UNIT, MOST_UNITS = 0.9, 2.0
@@ -112,7 +119,8 @@ def scale_phases(settings: Settings, terms: SealedTerms, *, in_basis: bool) -> l
     elif settings.scaling.unit_rows:  # rows have length 1
         bounds = GivenBounds((-1.0, 1.0))
     if terms.noise is not None:
-        return [bounds, ScaleByBounds(settings), terms.seal(Means()), terms.seal(Lengths())]
+        sums = [terms.seal(phase) for phase in (Means(), Lengths(), Spreads(settings))]
+        return [bounds, ScaleByBounds(settings), *sums]
     if not in_few:
         return [bounds, terms.seal(SumMoments(settings))]
     return [terms.seal(CountRows()), bounds, terms.seal(FewMoments(settings))]
@@ -615,8 +623,16 @@ class Means(SumPhase[MeansRequest]):
         mean = cut_rows(shrink_to_zero(sums, noise)[None] / rows, radius)[0]
         # where rows are surely longer than what they were cut to, so is their mean
         mean *= np.clip((float(lengths) - SURELY * noise) / (LENGTH_SCALE * rows * radius), 1.0, FARTHEST)
-        board = board.put(replace(board.get(Population), rows=rows))
+        scale = np.concatenate([reference.scale for reference in board.get(References).references])
+        board = board.put(replace(board.get(Population), rows=rows), MeanNoise(scale * noise / rows))
         return move_references(board, mean, np.ones_like(mean))
+
+
+@dataclass(frozen=True, eq=False)
+class MeanNoise(Entry):
+    """Standard deviation of the noise in the mean of every feature of all views, in input units, of shape (d,)."""
+
+    noise: FloatArray
 
 
 @dataclass(frozen=True)
@@ -664,3 +680,94 @@ class Lengths(SumPhase[Nothing]):
             squares.append(find_mean_square(counts, noise, LENGTHS, MOST_UNITS * unit, total.size) / units[-1] ** 2)
         divide = np.repeat(units, references.widths)
         return move_references(board.put(RowSquares(tuple(squares))), np.zeros_like(divide), divide)
+
+
+@dataclass(frozen=True)
+class SpreadsRequest:
+    """Ask for squares of views of these widths; the part of a row in each view is cut to the length `radius`."""
+
+    widths: tuple[int, ...]
+    radius: float
+
+
+@dataclass(frozen=True)
+class Spreads(SumPhase[SpreadsRequest]):
+    """Sum the squares of every feature, which give its standard deviation; with noise only.
+
+    Bounds say which values a column can have, not how far its rows spread. With spreads columns count as they do
+    without noise, whatever their bounds are. Where noise hides how spreads differ, those from the bounds stay. A
+    missing cell counts as the mean.
+    """
+
+    name: ClassVar[str] = "spreads"
+    acute: ClassVar[bool] = True  # sums of squares
+
+    settings: Settings
+
+    def request(self, board: Board) -> SpreadsRequest:
+        # the unit of a view: most rows are no longer
+        return SpreadsRequest(board.get(References).widths, 1.0)
+
+    def size(self, board: Board) -> int:
+        return sum(board.get(References).widths)
+
+    @staticmethod
+    def vector(site: Site, request: SpreadsRequest) -> FloatArray:
+        rows, widths = site.rows(), request.widths
+        if not are_possible(widths) or tuple(widths) != tuple(rows.widths):
+            raise MessageError(OTHER_WIDTH)
+        total = np.zeros(sum(widths))
+        for joint, _ in read_blocks(rows):
+            parts = split_joint(joint, widths)
+            total += np.concatenate([np.square(cut_rows(part, request.radius)).sum(axis=0) for part in parts])
+        return total
+
+    @staticmethod
+    def sensitivity(request: SpreadsRequest, size: int, neighbours: Neighbours) -> float:
+        # In a view a row y no longer than r adds the squares of its features. They are the numbers of a vector whose
+        # length is at most their sum, |y|^2 <= r^2. Another row in its place may be along another feature: the vectors
+        # are at a right angle. In a view of one feature there is no other, and they are r^2 apart at most.
+        most = [1.0 if neighbours == "add-remove" or width == 1 else 2.0 for width in request.widths]
+        return math.sqrt(sum(most)) * check_radius(request.radius) ** 2
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        references, population, rows = board.get(References), board.get(Population), board.get(Population).rows
+        names, widths = board.get(Schema).names, references.widths
+        bounds, mean_noise = board.get(Bounds), board.get(MeanNoise).noise
+        divide = []
+        for name, old, columns, sums, low, high, error in zip(
+            names,
+            references.references,
+            population.columns or [None] * len(names),
+            *(split_joint(part, widths) for part in (total / rows, bounds.low, bounds.high, mean_noise)),
+            strict=True,
+        ):
+            numbers = find_numbers(columns, old.width)
+            squares = find_squares(sums[numbers], noise / rows)
+            if squares is None:  # noise hides how long rows are: columns weigh by their bounds
+                divide.append(np.ones(old.width))
+                continue
+            # a share that may be nothing, or all, is taken for what noise is; for a half where noise hides all of it
+            least = np.clip(LEAST_SQUARE * error, LEAST_SHARE, 0.5)
+            mean = np.where(numbers, old.shift, np.clip(old.shift, least, 1.0 - least))
+            variance = mean * (1.0 - mean)  # of a level that such a share of the rows has
+            variance[numbers] = squares * np.square(old.scale[numbers])
+            moments = Moments(rows, rows, np.full(old.width, rows), mean, rows * variance, low, high)
+            settings = self.settings
+            new = references_from_moments([moments], [name], settings.scaling, settings.heat_coef, columns=[columns])[0]
+            # the view stays as long as lengths have found it
+            divide.append(new.scale / old.scale / math.sqrt(float(np.sum(variance / np.square(old.scale)))))
+        moved = np.concatenate(divide)
+        return move_references(board, np.zeros_like(moved), moved)
+
+
+def find_squares(squares: FloatArray, noise: float) -> FloatArray | None:
+    """Estimate mean squares of columns that have so much noise; None where noise hides even the mean of all of them.
+
+    As far as noise may explain how they differ, they are taken for their mean.
+    """
+    mean = float(squares.mean()) if len(squares) else math.inf
+    if mean <= LEAST_SQUARE * noise / math.sqrt(max(len(squares), 1)):
+        return None
+    least = min(LEAST_SQUARE * noise, mean)
+    return np.asarray(np.maximum(mean + shrink_to_zero(squares - mean, noise, SURELY), least))
