@@ -348,6 +348,6 @@ def report(
     `found` is what `fedhk.profile`, `outcomes`, `stability` and `compare` gave, one or several; each gets a section. A
     model from a file has no labels: `sites` are placed by it, as by `predict`.
     """
-    answers = found if isinstance(found, list | tuple) else [found]
+    answers: Sequence[Any] = found if isinstance(found, list | tuple) else [found]
     facts = replace(_read(model, sites, site), after=describe_answers(answers))
     return Plot(f"Report of {facts.title}", headline(facts), page.render(facts))

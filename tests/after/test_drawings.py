@@ -171,7 +171,7 @@ def test_what_is_no_answer_is_not_drawn(name):
 
 def test_a_report_takes_answers_only():
     model, sites, _ = make_federation()
-    with pytest.raises(TypeError, match="found has a int; it takes what fedhk.profile"):
+    with pytest.raises(TypeError, match=r"found has a int; it takes what fedhk\.profile"):
         plot.report(model, sites, found=3)
 
 
