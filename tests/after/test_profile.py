@@ -549,3 +549,32 @@ def test_columns_of_numbers_may_have_the_same_name():
     found = fedhk.profile(model, twice)
     rows = [row for row in found.table().rows if row[0] == "later: a"]
     assert [row[1].split(".")[0].strip("−") for row in rows] == ["0", "9"]
+
+
+def test_with_noise_all_rows_have_the_totals_of_each_level():
+    rng = np.random.default_rng(0)
+    sites = {site: {"record": make_hospital(500, 0.0, rng)[0]["record"]} for site in "abc"}
+    model = fedhk.EFKMVC(2, scaling="standard", random_state=0).fit(sites)
+    budget = DifferentialPrivacy(1e4, 1e-5, bounds=[([0, 0, 0, 1990], [120, 1, 1, 2020])])
+    sexes = {}
+    for name, privacy in (("plain", None), ("noisy", budget)):
+        rows = fedhk.profile(model, sites, privacy=privacy).table().rows
+        sexes[name] = [next(row[1] for row in rows if row[0].strip() == sex) for sex in "FM"]
+    assert sexes["noisy"] == sexes["plain"]
+    assert sexes["plain"][0] != sexes["plain"][1]
+
+
+def test_columns_are_named_without_their_view_if_there_is_one_and_csv_has_plain_numbers():
+    rng = np.random.default_rng(0)
+    views = {"table": pd.DataFrame({"age": 4000 + rng.normal(size=1500), "loss": -3000 + rng.normal(size=1500)})}
+    table = fedhk.profile(fedhk.HeatKernelMVC(2, random_state=0).fit(views), views).table()
+    assert [row[0] for row in table.rows if row[0]] == ["rows", "age*", "loss*"]
+    assert table.rows[0][1] == "1,500"
+    lines = list(csv.reader(io.StringIO(table.to_csv())))
+    assert lines[1][1] == "1500"
+    assert lines[2][1].startswith("4000 (")
+    assert lines[4][1].startswith("-3000 (")
+    both = fedhk.profile(
+        fedhk.HeatKernelMVC(2, random_state=0).fit(views), views | {"later": rng.normal(size=(1500, 1))}
+    )
+    assert both.table().rows[1][0] == "table: age*"

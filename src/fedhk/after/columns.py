@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
-from fedhk.after.effects import i_squared, standardised_difference, variance
+from fedhk.after.effects import Heterogeneity, measure_heterogeneity, standardised_difference, variance
 from fedhk.after.run import STEP, AskedView
 from fedhk.data.levels import level_groups
 from fedhk.errors import MessageError, Rule
@@ -590,10 +590,11 @@ class SiteDifferences(Entry):
     sums: FloatArray
 
     @staticmethod
-    def read(board: Board, found: ClusterColumns) -> FloatArray:
+    def read(board: Board, found: ClusterColumns) -> Heterogeneity:
         """Compute the heterogeneity of differences between sites, (c, d); NaN if sites were not compared."""
-        known = (i_squared(*entry.sums) for entry in board.find(SiteDifferences))
-        return next(known, np.full(found.sums.shape, np.nan))
+        nothing = np.full(found.sums.shape, np.nan)
+        known = (measure_heterogeneity(*entry.sums) for entry in board.find(SiteDifferences))
+        return next(known, Heterogeneity(nothing, nothing))
 
 
 @dataclass(frozen=True, eq=False)

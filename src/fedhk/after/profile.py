@@ -97,6 +97,8 @@ class Profile(Answered):
     i_squared : array of shape (c, d)
         Heterogeneity of that difference between sites, from 0 to 1; NaN with noise, or where one site knows it alone.
         Sites may have other mixes of clusters in the other rows: that does not count as heterogeneity.
+    sites_p : array of shape (c, d)
+        Test that the difference is the same at all sites (Cochran's Q), not adjusted for the number of differences.
     overall_mean, overall_spread, overall_quartiles
         The same of all rows.
     tests : list of dict
@@ -129,6 +131,7 @@ class Profile(Answered):
     quartiles: FloatArray
     difference: FloatArray
     i_squared: FloatArray
+    sites_p: FloatArray
     overall_mean: FloatArray
     overall_spread: FloatArray
     overall_quartiles: FloatArray
@@ -191,6 +194,7 @@ class Profile(Answered):
                     **dict(zip(("quartile_1", "median", "quartile_3"), self.quartiles, strict=True)),
                     "difference": self.difference,
                     "i_squared": self.i_squared,
+                    "sites_p": self.sites_p,
                 }
                 head = {"view": column.view, "column": column.name, "level": column.level or None, "cluster": k}
                 counts = {
@@ -228,10 +232,14 @@ class Profile(Answered):
         for found, test in zip(self._places, self.tests, strict=True):
             column, first = self.columns[found[0]], found[0]
             mark = "*" if test["circular"] else ""
-            name = f"{column.view}: {column.name}"
+            name = self._name_line(column)
             tail = [number(test["effect_size"], 2), show_p(test["p_adjusted"])]
             lines, hidden = self._count_lines(found)
-            shown = [self._level_row(*line, first, hide) for line, hide in zip(lines, hidden[:-1], strict=True)]
+            totals = self._count_totals(found, lines)
+            shown = [
+                self._level_row(*line, total, self.seen[:, first], hide)
+                for line, total, hide in zip(lines, totals, hidden[:-1], strict=True)
+            ]
             if first in self.binary:
                 rows.append([f"{name} = 1{mark}", *shown[0][1:-2], *tail])
             elif lines:
@@ -246,6 +254,12 @@ class Profile(Answered):
                 total = self._show_count(float(missing.sum()), everywhere[0], self.n_clusters)
                 rows.append(["    missing", total, *self._show_counts(missing, self.rows, hidden[-1]), "", ""])
         return PrintedTable("What the clusters are", head, rows, self.notes)
+
+    def _name_line(self, column: Column) -> str:
+        """Name a column in the table; where there are several views, with its own."""
+        if len({each.view for each in self.columns}) > 1:
+            return f"{column.view}: {column.name}"
+        return column.name if column.level else column.label
 
     @property
     def _places(self) -> list[list[int]]:
@@ -312,14 +326,17 @@ class Profile(Answered):
         lines = [[name, *means, *tail]]
         return lines if np.isnan(self.overall_quartiles[0, place]) else [*lines, ["", *medians, "", ""]]
 
-    def _level_row(self, level: str, have: FloatArray, place: int, hidden: BoolArray) -> list[str]:
+    def _count_totals(self, places: Sequence[int], lines: Sequence[tuple[str, FloatArray]]) -> list[float]:
+        """Count the rows of all clusters with each level of a column; with noise, some clusters may be hidden."""
+        if not self.noise:
+            return [float(np.nansum(have)) for _, have in lines]
+        pairs = zip(places, lines, strict=False)  # a number has no line
+        return [float(self.overall_mean[place] * self.seen[:, place].sum()) for place, _ in pairs]
+
+    def _level_row(self, level: str, have: FloatArray, total: float, known: FloatArray, hidden: BoolArray) -> list[str]:
         """Show how many rows of each cluster have a level, of those with a value in the column."""
-        known = self.seen[:, place]
-        whole = float(known.sum())
-        # with noise some clusters may be hidden
-        total = float(self.overall_mean[place]) * whole if self.noise else float(np.nansum(have))
         cells = self._show_counts(have, known, hidden)
-        return [f"    {level}", self._show_count(total, whole, self.n_clusters), *cells, "", ""]
+        return [f"    {level}", self._show_count(total, float(known.sum()), self.n_clusters), *cells, "", ""]
 
     def _show_counts(self, counts: FloatArray, whole: FloatArray, hidden: BoolArray) -> list[str]:
         """Show the counts of all clusters with their shares; those that would give a small one away are not shown."""
@@ -516,7 +533,7 @@ def _read_profile(
         spread=scale * known.spread,
         quartiles=_read_quartiles(board, phase, known),
         difference=np.where(hidden, np.nan, compare_with_rest(known.columns)),
-        i_squared=SiteDifferences.read(board, known.columns),
+        **SiteDifferences.read(board, known.columns)._asdict(),
         overall_mean=(shift + scale * whole.mean)[0],
         overall_spread=(scale * whole.spread)[0],
         overall_quartiles=_read_quartiles(board, phase, whole)[:, 0],

@@ -59,9 +59,9 @@ class PrintedTable:
     notes: Sequence[str] = ()
 
     def to_csv(self) -> str:
-        """Write comma-separated values; notes are left out."""
-        file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
+        """Write comma-separated values, with numbers as programs read them; notes are left out."""
+        file, lines = io.StringIO(), ([name, *map(_plain_numbers, cells)] for name, *cells in self.rows)
+        csv.writer(file, lineterminator="\n").writerows([self.columns, *lines])
         return file.getvalue()
 
     def to_latex(self, label: str | None = None) -> str:
@@ -115,6 +115,11 @@ class PrintedTable:
             return "  ".join([first, *rest]).rstrip()
 
         return "\n".join([self.title, *map(line, [self.columns, *self.rows]), *self.notes])
+
+
+def _plain_numbers(text: str) -> str:
+    """Write numbers without separators of thousands, and with a hyphen for a minus sign."""
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text).replace("−", "-")
 
 
 def _are_words(column: Sequence[str]) -> bool:
