@@ -28,7 +28,7 @@ from fedhk.after.columns import (
     sum_columns,
 )
 from fedhk.after.run import read_sites
-from fedhk.after.tables import PrintedTable
+from fedhk.after.tables import PrintedTable, show_count
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.placed import PlacedSite
@@ -578,3 +578,32 @@ def test_columns_are_named_without_their_view_if_there_is_one_and_csv_has_plain_
         fedhk.HeatKernelMVC(2, random_state=0).fit(views), views | {"later": rng.normal(size=(1500, 1))}
     )
     assert both.table().rows[1][0] == "table: age*"
+
+
+def test_zero_has_a_bin_of_its_own_and_rounding_is_not_shown():
+    """Half of a column is zero, or all of it in one cluster, as in columns of words and of costs."""
+    rng = np.random.default_rng(0)
+    group = np.arange(900) % 3
+    later = pd.DataFrame(
+        {
+            "cost": np.where(rng.random(900) < 0.5, 0.0, rng.uniform(0.3, 2.3, 900)),
+            "word": np.where(group == 0, 0.0, rng.uniform(0.2, 0.5, 900)),
+            "debt": np.where(group == 0, 0.0, -rng.uniform(0.2, 0.5, 900)),
+        }
+    )
+    views = {"x": rng.normal(size=(900, 2)) + 8 * group[:, None]}
+    model = fedhk.HeatKernelMVC(3, random_state=0).fit(views)
+    for secure in (False, True):
+        found = fedhk.profile(model, views | {"later": later}, secure=secure)
+        exact = later.groupby(model.labels_).quantile([0.25, 0.5, 0.75])
+        for column in later:
+            place, expected = place_of(found, column), exact[column].unstack().to_numpy().T
+            assert_allclose(found.quartiles[:, :, place], expected, atol=0.05)
+            assert np.array_equal(found.quartiles[:, :, place] == 0, expected == 0)
+            assert_allclose(found.mean[:, place] == 0, later.groupby(model.labels_)[column].mean() == 0)
+        assert secure or "e−" not in str(found.table())
+        assert any("read off histograms" in note for note in found.notes)
+
+
+def test_no_rows_are_no_share():
+    assert show_count(1e-13, 5, 100.0) == show_count(0.0, 5, 100.0) == "0 (0 %)"

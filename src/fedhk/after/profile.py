@@ -31,7 +31,7 @@ from fedhk.after.columns import (
     describe_columns,
     read_quartiles,
 )
-from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
+from fedhk.after.effects import FEWEST, ROUNDING, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
 from fedhk.after.noisy_columns import Known, expect_rows, read_known
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, known_views, take_sites
 from fedhk.after.tables import LEAST_ROWS, ROWS_OVER_NOISE, SURE, PrintedTable, find_hidden, show_count, show_p
@@ -52,6 +52,9 @@ CIRCULAR = (
     "p-values test nothing. Those of other columns are honest."
 )
 
+
+# Digits that sums under masks have: nine, and more after division by the number of rows.
+ROUNDING_OF_MEANS = 1e-10
 
 # A whole number other than 0 and 1 adds at least 2 to the sum of squares less the sum; what is below 1 is rounding.
 LEAST_SQUARE = 1.0
@@ -162,6 +165,8 @@ class Profile(Answered):
             "Numbers are mean (standard deviation) and median [quartiles]; levels, and numbers that are 0 or 1, are "
             "rows (share of known).",
             "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
+            "Quartiles of whole numbers with few values are exact. Others are approximate: they are read off "
+            "histograms whose bins depend on the clusters, so that those of all rows differ a little between two models.",
             "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
             f"Numbers about fewer than {self.least_rows} rows are not shown, nor counts that would give them away (–).",
         ]
@@ -529,12 +534,12 @@ def _read_profile(
         ],
         rows=known.columns.rows,
         seen=known.columns.seen,
-        mean=shift + scale * known.mean,
-        spread=scale * known.spread,
+        mean=_clear_rounding(shift, scale, known.mean),
+        spread=scale * np.where(known.spread < ROUNDING, 0.0, known.spread),
         quartiles=_read_quartiles(board, phase, known),
         difference=np.where(hidden, np.nan, compare_with_rest(known.columns)),
         **SiteDifferences.read(board, known.columns)._asdict(),
-        overall_mean=(shift + scale * whole.mean)[0],
+        overall_mean=_clear_rounding(shift, scale, whole.mean)[0],
         overall_spread=(scale * whole.spread)[0],
         overall_quartiles=_read_quartiles(board, phase, whole)[:, 0],
         tests=_test_columns(known, columns, views),
@@ -546,6 +551,12 @@ def _read_profile(
         error=scale * known.error if found.noise else None,
         overall_error=(scale * whole.error)[0] if found.noise else None,
     )
+
+
+def _clear_rounding(shift: FloatArray, scale: FloatArray, means: FloatArray) -> FloatArray:
+    """Bring means to the units of the input; what rounding leaves of zero is zero."""
+    values = shift + scale * means
+    return np.where(np.abs(values) < ROUNDING_OF_MEANS * (np.abs(shift) + scale), 0.0, values)
 
 
 def _read_quartiles(board: Board, phase: SumColumns, known: Known) -> FloatArray:

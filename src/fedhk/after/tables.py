@@ -157,9 +157,10 @@ def show_count(count: float, least_rows: int, whole: float | None = None, noise:
     least = max(least_rows, math.ceil(SURE * noise))
     if round(count) < least and (noise or round(count) > 0):
         return f"< {least:,}"
+    count = max(round(count), 0)  # sums of rows, but for rounding
     if whole is None or (noise and whole < ROWS_OVER_NOISE * noise):
-        return f"{max(count, 0.0):,.0f}"
-    return f"{max(count, 0.0):,.0f} ({percent(max(count, 0.0) / whole)})" if whole > 0 else "–"
+        return f"{count:,}"
+    return f"{count:,} ({percent(count / whole)})" if whole > 0 else "–"
 
 
 def is_small(counts: FloatArray, least_rows: int) -> BoolArray:

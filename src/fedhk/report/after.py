@@ -20,7 +20,7 @@ from fedhk.after.drawings import draw_comparison, draw_profile, draw_stability, 
 from fedhk.after.effects import adjust_p_values
 from fedhk.after.profile import Profile
 from fedhk.after.run import Answered
-from fedhk.after.stability import EMBEDDED, Stability
+from fedhk.after.stability import Stability
 from fedhk.after.survival import EVENT_NAME, Survival
 from fedhk.after.tables import PrintedTable, show_p
 from fedhk.data.folders import Federation
@@ -82,7 +82,6 @@ def _(found: Stability) -> Extra:
             text += f" Without {join_names(list(without))} it would not be found."
         sentences.append(text)
     words = "Halves of the rows of each site were clustered anew, and models were made without each site."
-    words += f" {EMBEDDED}" if found.embedded else ""
     figure = tag("div", draw_stability(found).to_html(), class_="figures wide")
     below = replace(found.table(), notes=[note for note in found.notes if note not in words])
     return _show("trust", "Can the clusters be trusted?", words, sentences, figure, _list_notes(below))
