@@ -591,16 +591,22 @@ def test_zero_has_a_bin_of_its_own_and_rounding_is_not_shown():
             "debt": np.where(group == 0, 0.0, -rng.uniform(0.2, 0.5, 900)),
         }
     )
-    views = {"x": rng.normal(size=(900, 2)) + 8 * group[:, None]}
-    model = fedhk.HeatKernelMVC(3, random_state=0).fit(views)
+    rows = rng.normal(size=(900, 2)) + 8 * group[:, None]
+    views = {site: {"x": rows[part : part + 300]} for part, site in ((0, "a"), (300, "b"), (600, "c"))}
+    sites = {
+        site: own | {"later": later.iloc[part : part + 300]}
+        for part, (site, own) in zip((0, 300, 600), views.items(), strict=True)
+    }
+    model = fedhk.EFKMVC(3, random_state=0).fit(views)
+    labels = pooled_labels(model)
     for secure in (False, True):
-        found = fedhk.profile(model, views | {"later": later}, secure=secure)
-        exact = later.groupby(model.labels_).quantile([0.25, 0.5, 0.75])
+        found = fedhk.profile(model, sites, secure=secure)
+        exact = later.groupby(labels).quantile([0.25, 0.5, 0.75])
         for column in later:
             place, expected = place_of(found, column), exact[column].unstack().to_numpy().T
             assert_allclose(found.quartiles[:, :, place], expected, atol=0.05)
             assert np.array_equal(found.quartiles[:, :, place] == 0, expected == 0)
-            assert_allclose(found.mean[:, place] == 0, later.groupby(model.labels_)[column].mean() == 0)
+            assert_allclose(found.mean[:, place] == 0, later.groupby(labels)[column].mean() == 0)
         assert secure or "e−" not in str(found.table())
         assert any("read off histograms" in note for note in found.notes)
 

@@ -166,7 +166,7 @@ class Profile(Answered):
             "rows (share of known).",
             "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
             "Quartiles of whole numbers with few values are exact. Others are approximate: they are read off "
-            "histograms whose bins depend on the clusters, so that those of all rows differ a little between two models.",
+            "histograms whose bins depend on clusters, so that those of all rows differ a little between two models.",
             "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
             f"Numbers about fewer than {self.least_rows} rows are not shown, nor counts that would give them away (–).",
         ]

@@ -99,18 +99,18 @@ class AnchorGraph:
         With a rank of 1 it is the second nearest, where there are two.
         """
         rank, found = min(rank, self.n_anchors - 1), np.zeros(rows.n_rows)
-        for part, apart in self._distances(rows):
+        for part, apart in self.distances(rows):
             found[part] = np.partition(apart, rank, axis=1)[:, rank]
         return found
 
     def nearest(self, rows: Rows) -> IntArray:
         """Find the nearest anchor of each row, over all views together, (n,)."""
         found = np.zeros(rows.n_rows, np.intp)
-        for part, apart in self._distances(rows):
+        for part, apart in self.distances(rows):
             found[part] = apart.argmin(axis=1)
         return found
 
-    def _distances(self, rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
+    def distances(self, rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
         """Ranges of rows, each with the squared distances of its rows to all anchors, over all views together."""
         size = self._chunk_size(rows)
         readers = _readers(self.parts.without_levels(rows), self.anchors, size)
