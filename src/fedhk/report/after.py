@@ -28,6 +28,7 @@ from fedhk.data.further import align_tables
 from fedhk.data.named import SITES, NamedTable, named_views
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
+from fedhk.summary.drawing import Figure
 from fedhk.summary.facts import Extra
 from fedhk.summary.html import Markup, join, table, tag
 from fedhk.summary.words import join_names, number, show_date, two_digits
@@ -56,6 +57,12 @@ def _show(name: str, title: str, words: str, sentences: Sequence[str], *content:
     return Extra(name, title, words, join(said, *content))
 
 
+def _show_figure(figure: Figure, sentences: Sequence[str]) -> Markup:
+    """Show a figure with sentences beside it, where there is room."""
+    said = tag("ul", *(tag("li", sentence) for sentence in sentences))
+    return tag("div", tag("div", figure.to_html(), class_="figures wide"), said, class_="beside")
+
+
 def _fold(printed: PrintedTable, summary: str) -> Markup:
     return tag("details", tag("summary", summary), table(printed.columns, printed.rows), _list_notes(printed))
 
@@ -82,9 +89,9 @@ def _(found: Stability) -> Extra:
             text += f" Without {join_names(list(without))} it would not be found."
         sentences.append(text)
     words = "Halves of the rows of each site were clustered anew, and models were made without each site."
-    figure = tag("div", draw_stability(found).to_html(), class_="figures wide")
+    figure = _show_figure(draw_stability(found), sentences)
     below = replace(found.table(), notes=[note for note in found.notes if note not in words])
-    return _show("trust", "Can the clusters be trusted?", words, sentences, figure, _list_notes(below))
+    return _show("trust", "Can the clusters be trusted?", words, (), figure, _list_notes(below))
 
 
 @_describe_answer.register
@@ -105,10 +112,8 @@ def _(found: Profile) -> Extra:
         sentences.append(text + (f" Sites disagree on how much: {', '.join(differ)}." if differ else ""))
     compared = [AGREE] if np.isfinite(found.i_squared).any() else []
     words = " ".join(["How each cluster differs from all other rows.", *compared, *found.notes[-1:]])
-    figure = tag("div", draw_profile(found).to_html(), class_="figures wide")
-    return _show(
-        "profile", "What is special about each cluster?", words, sentences, figure, _fold(found.table(), "Table 1")
-    )
+    figure = _show_figure(draw_profile(found), sentences)
+    return _show("profile", "What is special about each cluster?", words, (), figure, _fold(found.table(), "Table 1"))
 
 
 def _say_column(found: Profile, k: int, place: int) -> str:
@@ -190,9 +195,9 @@ def _(found: Survival) -> Extra:
             text += f" Mean {found.time_name} without event up to {number(found.horizon)}: {number(mean)}{others}."
         sentences.append(f"Cluster {k} {text}")
     title = "What becomes of each cluster?" + (f" ({found.name})" if found.name else "")
-    figure = tag("div", draw_survival(found).to_html(), class_="figures wide")
+    figure = _show_figure(draw_survival(found), sentences)
     words = " ".join([UNSEEN, *found.notes[:1]])
-    return _show("survival", title, words, sentences, figure, _list_notes(found.table(), 1))
+    return _show("survival", title, words, (), figure, _list_notes(found.table(), 1))
 
 
 @_describe_answer.register
