@@ -298,7 +298,7 @@ class Answered(ABC):
         """Say how a test treats sites, where there are several."""
         if self.answer.n_sites == 1:
             return ""
-        return within if stratified else ", over all sites together"
+        return within if stratified else " over all sites together"
 
     def _noise_notes(self) -> list[str]:
         """A sentence about the noise, where there is some."""
