@@ -72,3 +72,9 @@ def test_what_sites_learned_and_what_was_measured_are_tables(fitted):
     data = make_sites(2, 40, n_clusters=2, random_state=0)
     found = fedhk.evaluate(fedhk.EFKMVC(2, n_init=1, random_state=0), data.sites, random_state=0)
     assert repr(found).split()[:2] == ["site", "model"]
+
+
+def test_of_numbers_that_were_compared_the_first_are_shown_and_the_one_taken():
+    lines = repr(Records({"n_clusters": k, "taken": k == 40} for k in range(2, 92))).splitlines()
+    shown = [line.split()[0] for line in lines[1:]]
+    assert shown == [*map(str, range(2, 14)), "…", "40", "…"]

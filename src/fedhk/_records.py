@@ -52,16 +52,18 @@ class Records(list[Record]):
         return frame(table(names, rows)) if names else f"<code>{super().__repr__()}</code>"
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the names of all fields, and the texts of the records; of a long list, most of the middle is left out.
+        """Return the names of all fields, and the texts of the records; of a long list, a part is left out.
 
-        Records whose field "taken" is true are what others were compared for, so that they are not.
+        Of a series that is most of its middle, because its end counts as well as its beginning. Where one of several
+        was taken, it is what comes last, but for that one.
         """
         names = list(dict.fromkeys(name for record in self for name in record))
         half = MOST_SHOWN // 2
+        last = 0 if "taken" in names else half
         left_out: Record = dict.fromkeys(names, "…")
         shown: list[Record] = []
         for place, record in enumerate(self):
-            if min(place, len(self) - 1 - place) < half or record.get("taken") is True:
+            if place < half or place >= len(self) - last or record.get("taken") is True:
                 shown.append(record)
             elif shown[-1] is not left_out:
                 shown.append(left_out)

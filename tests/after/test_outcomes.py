@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
-from lifelines import KaplanMeierFitter
+from lifelines import CoxPHFitter, KaplanMeierFitter
 from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import restricted_mean_survival_time
 from numpy.testing import assert_allclose
@@ -20,9 +20,11 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 import fedhk
 from after.hospitals import make_federation, pool
+from fedhk.after.common_effects import CommonEffects
 from fedhk.after.survival import LEAST_SIGNAL, _smooth_curve
 from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
+from fedhk.report.after import describe_answers
 from fedhk.summary.words import number
 from sealed_runs import seeded_noise
 
@@ -662,3 +664,81 @@ def test_tables_say_of_which_outcome_they_are(case, survival):
     assert fedhk.outcomes(model, sites, value="walk").table().title == f"{start}: walk"
     values = {name: views["later"]["walk"] for name, views in sites.items()}
     assert fedhk.outcomes(model, sites, value=values).table().title == start
+
+
+MIXES = {"a": [0.7, 0.2, 0.1], "b": [0.2, 0.6, 0.2], "c": [0.1, 0.3, 0.6], "d": [0.34, 0.33, 0.33]}
+
+
+def make_mixes(seed, special=1.0):
+    """Sites with other shares of clusters, whose hazards have the same ratios at all but one site."""
+    rng, sites, times, events, ill = np.random.default_rng(seed), {}, {}, {}, {}
+    for i, (site, mix) in enumerate(MIXES.items()):
+        group = rng.choice(3, 300, p=mix)
+        sites[site] = [6 * np.eye(3)[group] + rng.normal(size=(300, 3))]
+        ratio = np.array([1.0, 3.0 * (special if site == "a" else 1.0), 9.0])[group]
+        life, seen = rng.exponential(1 / (0.01 * (1 + i) * ratio)), rng.uniform(10, 120, 300)
+        times[site], events[site] = np.minimum(life, seen), (life <= seen).astype(int)
+        odds = 0.2 * (1 + i) * ratio
+        ill[site] = (rng.random(300) < odds / (1 + odds)).astype(int)
+    model = fedhk.EFKMVC(3, init=[6 * np.eye(3)], scaling="none", random_state=0).fit(sites)
+    return model, sites, times, events, ill
+
+
+def test_sites_with_other_mixes_of_the_same_clusters_do_not_disagree():
+    surely, likely = [], []
+    for seed in range(6):
+        model, sites, times, events, ill = make_mixes(seed)
+        for found in (
+            fedhk.outcomes(model, sites, time=times, event=events),
+            fedhk.outcomes(model, sites, event=ill),
+        ):
+            surely.append(found.sites_p < 0.01)
+            likely.append(found.i_squared > 0.5)
+    assert np.mean(surely) <= 0.05
+    assert np.mean(likely) <= 0.25
+
+
+def test_a_site_where_a_cluster_fares_otherwise_is_noticed():
+    model, sites, times, events, _ = make_mixes(0, special=3.0)
+    found = fedhk.outcomes(model, sites, time=times, event=events)
+    assert np.argmin(found.sites_p) == 1
+    assert "Sites disagree on how much" in str(describe_answers([found])[0].content)
+    masked = fedhk.outcomes(model, sites, time=times, event=events, secure=True)
+    assert_allclose(masked.sites_p, found.sites_p, rtol=1e-4)
+
+
+def test_common_effects_are_those_of_a_stratified_cox_model():
+    model, sites, times, events, _ = make_mixes(0)
+    frames = [
+        pd.DataFrame({"time": times[site], "event": events[site], "site": site, "cluster": model.labels_[site]})
+        for site in sites
+    ]
+    table = pd.get_dummies(pd.concat(frames, ignore_index=True), columns=["cluster"], drop_first=True, dtype=float)
+    cox = CoxPHFitter().fit(table, "time", "event", strata=["site"])
+    found = fedhk.outcomes(model, sites, time=times, event=events)
+    effects = found.answer.board.get(CommonEffects).effects
+    assert_allclose(effects[1:] - effects[0], cox.params_, atol=1e-3)
+
+
+def test_a_cluster_without_events_at_any_site_has_no_endless_effect():
+    model, sites, times, events, _ = make_mixes(1)
+    none = {site: np.where(model.labels_[site] == 0, 0, own) for site, own in events.items()}
+    found = fedhk.outcomes(model, sites, time=times, event=none)
+    assert np.isfinite(found.answer.board.get(CommonEffects).effects).all()
+    assert np.isnan(found.sites_p[0]) or found.sites_p[0] > 0.05
+
+
+def test_outcomes_of_one_site_do_not_speak_of_sites():
+    model, sites, times, events, _ = make_mixes(0)
+    alone = {"a": sites["a"]}
+    found = fedhk.outcomes(model, alone, time={"a": times["a"]}, event={"a": events["a"]})
+    assert not found.stratified
+    for answer in (
+        found,
+        fedhk.outcomes(model, alone, event={"a": events["a"]}),
+        fedhk.outcomes(model, alone, value={"a": times["a"]}),
+    ):
+        text = str(answer) + str(describe_answers([answer])[0].content)
+        assert not any(
+            word in text for word in ("by site", "within sites (", "within sites:", "same site", "all sites")
+        )

@@ -28,7 +28,7 @@ from fedhk.after.columns import (
     sum_columns,
 )
 from fedhk.after.run import read_sites
-from fedhk.after.tables import PrintedTable
+from fedhk.after.tables import PrintedTable, show_count
 from fedhk.errors import DataError, MessageError
 from fedhk.federation.board import Board
 from fedhk.federation.placed import PlacedSite
@@ -549,3 +549,67 @@ def test_columns_of_numbers_may_have_the_same_name():
     found = fedhk.profile(model, twice)
     rows = [row for row in found.table().rows if row[0] == "later: a"]
     assert [row[1].split(".")[0].strip("−") for row in rows] == ["0", "9"]
+
+
+def test_with_noise_all_rows_have_the_totals_of_each_level():
+    rng = np.random.default_rng(0)
+    sites = {site: {"record": make_hospital(500, 0.0, rng)[0]["record"]} for site in "abc"}
+    model = fedhk.EFKMVC(2, scaling="standard", random_state=0).fit(sites)
+    budget = DifferentialPrivacy(1e4, 1e-5, bounds=[([0, 0, 0, 1990], [120, 1, 1, 2020])])
+    sexes = {}
+    for name, privacy in (("plain", None), ("noisy", budget)):
+        rows = fedhk.profile(model, sites, privacy=privacy).table().rows
+        sexes[name] = [next(row[1] for row in rows if row[0].strip() == sex) for sex in "FM"]
+    assert sexes["noisy"] == sexes["plain"]
+    assert sexes["plain"][0] != sexes["plain"][1]
+
+
+def test_columns_are_named_without_their_view_if_there_is_one_and_csv_has_plain_numbers():
+    rng = np.random.default_rng(0)
+    views = {"table": pd.DataFrame({"age": 4000 + rng.normal(size=1500), "loss": -3000 + rng.normal(size=1500)})}
+    table = fedhk.profile(fedhk.HeatKernelMVC(2, random_state=0).fit(views), views).table()
+    assert [row[0] for row in table.rows if row[0]] == ["rows", "age*", "loss*"]
+    assert table.rows[0][1] == "1,500"
+    lines = list(csv.reader(io.StringIO(table.to_csv())))
+    assert lines[1][1] == "1500"
+    assert lines[2][1].startswith("4000 (")
+    assert lines[4][1].startswith("-3000 (")
+    both = fedhk.profile(
+        fedhk.HeatKernelMVC(2, random_state=0).fit(views), views | {"later": rng.normal(size=(1500, 1))}
+    )
+    assert both.table().rows[1][0] == "table: age*"
+
+
+def test_zero_has_a_bin_of_its_own_and_rounding_is_not_shown():
+    """Half of a column is zero, or all of it in one cluster, as in columns of words and of costs."""
+    rng = np.random.default_rng(0)
+    group = np.arange(900) % 3
+    later = pd.DataFrame(
+        {
+            "cost": np.where(rng.random(900) < 0.5, 0.0, rng.uniform(0.3, 2.3, 900)),
+            "word": np.where(group == 0, 0.0, rng.uniform(0.2, 0.5, 900)),
+            "debt": np.where(group == 0, 0.0, -rng.uniform(0.2, 0.5, 900)),
+        }
+    )
+    rows = rng.normal(size=(900, 2)) + 8 * group[:, None]
+    views = {site: {"x": rows[part : part + 300]} for part, site in ((0, "a"), (300, "b"), (600, "c"))}
+    sites = {
+        site: own | {"later": later.iloc[part : part + 300]}
+        for part, (site, own) in zip((0, 300, 600), views.items(), strict=True)
+    }
+    model = fedhk.EFKMVC(3, random_state=0).fit(views)
+    labels = pooled_labels(model)
+    for secure in (False, True):
+        found = fedhk.profile(model, sites, secure=secure)
+        exact = later.groupby(labels).quantile([0.25, 0.5, 0.75])
+        for column in later:
+            place, expected = place_of(found, column), exact[column].unstack().to_numpy().T
+            assert_allclose(found.quartiles[:, :, place], expected, atol=0.05)
+            assert np.array_equal(found.quartiles[:, :, place] == 0, expected == 0)
+            assert_allclose(found.mean[:, place] == 0, later.groupby(labels)[column].mean() == 0)
+        assert secure or "e−" not in str(found.table())
+        assert any("read off histograms" in note for note in found.notes)
+
+
+def test_no_rows_are_no_share():
+    assert show_count(1e-13, 5, 100.0) == show_count(0.0, 5, 100.0) == "0 (0 %)"

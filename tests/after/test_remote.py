@@ -308,7 +308,7 @@ class TestPolicies:
             fedhk.stability(model, engine=engine, n_resamples=1200, secure=True)
         many = np.zeros((2400, 3, 5)), np.arange(2400), ("",) * 2400
         with pytest.raises(MessageError, match="more models than anybody needs"):
-            BatchRequest(Broadcast.of(parameters), *many, seed=0)
+            BatchRequest(*many[1:], seed=0, model=Broadcast.of(parameters), centers=many[0])
         found = [fedhk.stability(model, engine=engine, n_resamples=2, secure=True).answer.board for _ in range(2)]
         tables = [board.get(BaseModels).centers for board in found]
         assert not np.allclose(*tables, atol=1e-6)  # the same seed, other halves

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import spearmanr
+from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import fedhk
-from after.hospitals import make_federation
+from after.hospitals import make_federation, pooled_labels
 from fedhk.after.run import AskedSites, read_sites
 from fedhk.after.stability import compare_halves, find_consensus, find_jaccard
 from fedhk.privacy import DifferentialPrivacy
@@ -162,10 +163,41 @@ def test_there_is_no_stability_with_noise():
         fedhk.stability(model, sites, privacy=DifferentialPrivacy(1.0, 1e-5, bounds=(0, 1)))
 
 
-def test_halves_that_keep_an_embedding_are_said_to():
-    sites = fedhk.datasets.make_sites(3, 60, n_clusters=3, separation=9, shift=0.2, random_state=0).sites
-    for estimator in (fedhk.EFKMVC, fedhk.FedHKDiffusion):
-        found = fedhk.stability(estimator(3, random_state=0).fit(sites), sites, n_resamples=4)
-        assert (
-            found.embedded == (estimator is fedhk.FedHKDiffusion) == any("made of all rows" in n for n in found.notes)
-        )
+def cluster_weakly(seed):
+    """Three clusters that overlap so much that models of two halves hardly agree."""
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(3, 10))
+    centers /= np.linalg.norm(centers - centers.mean(axis=0), axis=1, keepdims=True)
+    return centers[rng.integers(3, size=600)] + rng.normal(size=(600, 10))
+
+
+@pytest.mark.parametrize("rows", [cluster_weakly(0), np.random.default_rng(0).normal(size=(600, 10))])
+def test_halves_do_not_agree_because_they_had_one_embedding(rows):
+    sites = at_sites(rows)
+    model = fedhk.FedHKDiffusion(3, random_state=0).fit(sites)
+    found = fedhk.stability(model, sites, n_resamples=4)
+    assert found.verdicts == ["unstable"] * 3
+    assert found.mean_halves.max() < 0.7
+
+
+def test_clusters_that_are_not_round_are_found_by_the_embedding_of_each_half():
+    rows, labels = make_moons(900, noise=0.07, random_state=0)
+    sites = at_sites(rows)
+    model = fedhk.FedHKDiffusion(2, random_state=0).fit(sites)
+    assert adjusted_rand_score(np.concatenate([labels[i::3] for i in range(3)]), pooled_labels(model)) > 0.95
+    found = fedhk.stability(model, sites, n_resamples=4)
+    assert found.verdicts == ["stable"] * 2
+    masked = fedhk.stability(model, sites, n_resamples=4, secure=True, leave_sites_out=False)
+    assert_allclose(masked.mean_halves, found.mean_halves, atol=0.05)
+
+
+def test_wide_views_are_projected_and_sites_may_lack_views_and_cells_where_rows_are_embedded():
+    rng = np.random.default_rng(0)
+    group = rng.integers(3, size=360)
+    wide, narrow = 3 * np.eye(3, 90)[group] + 0.5 * rng.normal(size=(360, 90)), 5 * np.eye(3)[group]
+    narrow = narrow + rng.normal(size=narrow.shape)
+    narrow[rng.random(narrow.shape) < 0.1] = np.nan
+    sites = {site: [wide[i::3], narrow[i::3]] for i, site in enumerate("abc")}
+    sites["b"][1] = None
+    model = fedhk.FedHKDiffusion(3, scaling="none", random_state=0).fit(sites)
+    assert fedhk.stability(model, sites, n_resamples=4).verdicts == ["stable"] * 3

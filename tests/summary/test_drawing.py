@@ -7,6 +7,7 @@ import subprocess
 import sys
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import fedhk
@@ -18,10 +19,12 @@ from fedhk.summary.charts import convergence, gains, traffic
 from fedhk.summary.drawing import (
     CLUSTER_COLOURS,
     cluster_colour,
+    count_levels,
     describe,
     draw_grid,
     number_colour,
     page_axes,
+    stack_discs,
     to_svg,
 )
 from fedhk.summary.facts import Gain
@@ -116,3 +119,12 @@ def test_ticks_differ(ends):
     texts = [label.get_text() for label in axes.get_yticklabels() if low <= label.get_position()[1] <= high]
     assert len(texts) == len(set(texts)) > 2
     assert all("," in text for text in texts if len(text) > 3 and float(text.replace(",", "").replace("−", "-")) > 999)
+
+
+def test_discs_that_would_hide_each_other_stand_one_above_the_other():
+    values = np.array([[0.0, -2.0], [0.01, 2.0], [0.02, np.nan]])
+    lifted = stack_discs(values)
+    assert count_levels(values) == 3
+    assert len(set(lifted[:, 0])) == 3
+    assert np.abs(lifted).max() < 0.5
+    assert np.all(lifted[:2, 1] == 0)

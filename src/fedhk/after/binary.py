@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy import stats
+from scipy.optimize import brentq
+from scipy.special import expit
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
-from fedhk.after.effects import ROUNDING, chi_square_test, i_squared
+from fedhk.after.common_effects import CommonEffects, EffectsRequest, FitEffects, Scores
+from fedhk.after.effects import ROUNDING, chi_square_test
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import Z, excess_test
 from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p, show_test
@@ -63,29 +66,39 @@ class CountEvents(PlaceCount[EventsRequest]):
         return board.put(EventCounts(counts[:, :2], counts[:, 2], noise))
 
 
-def _strata_sums(counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Compute a site's terms of the odds ratios of clusters against the rest, (8, c), and of their test, (c, c).
+def _compare_events(counts: FloatArray, effects: FloatArray) -> Scores:
+    """Compare the events of one stratum, (c, 2), with those expected, given logarithms of odds ratios.
 
-    Of the table a, b (events and others in the cluster), c, d (in the rest), n in all: a d / n, b c / n, the three sums
-    of the variance of Robins, Breslow and Greenland, events less those expected, (O - E)^2 / V, and whether V is known.
+    The odds of the site are such that it has as many events as it has.
     """
-    total = counts.sum()
-    covariance = np.zeros((len(counts), len(counts)))
+    rows, (others, events), total = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
+    c = len(counts)
+    if min(others, events) <= 0 or total < 2:
+        return Scores(np.zeros(c), np.zeros((c, c)))
+    reach = float(np.abs(effects).max()) + 1.0
+    middle = math.log(events / others)
+    odds = brentq(lambda own: rows @ expit(own + effects) - events, middle - reach, middle + reach)
+    share = expit(odds + effects)
+    # conditional on the events of the site, as the hypergeometric distribution of Mantel and Haenszel
+    weight = rows * share * (1.0 - share)
+    covariance = (np.diag(weight) - np.outer(weight, weight) / weight.sum()) * total / (total - 1)
+    return Scores(counts[:, 1] - rows * share, covariance)
+
+
+def _strata_sums(counts: FloatArray) -> tuple[FloatArray, Scores]:
+    """Compute a site's terms of the odds ratios of clusters against the rest, (5, c), and of their test.
+
+    Of the table a, b (events and others in the cluster), c, d (in the rest), n in all: a d / n, b c / n, and the three
+    sums of the variance of Robins, Breslow and Greenland.
+    """
+    total, scores = counts.sum(), _compare_events(counts, np.zeros(len(counts)))
     if total < 2:
-        return np.zeros((8, len(counts))), covariance
+        return np.zeros((5, len(counts))), scores
     b, a = counts.T
     d, c = (counts.sum(axis=0) - counts).T
     cross, against = a * d / total, b * c / total
     alike, unlike = (a + d) / total, (b + c) / total
-    share = (a + b) / total
-    events, others = a + c, b + d
-    scale = (events * others / (total - 1))[0]
-    covariance = scale * (np.diag(share) - np.outer(share, share))
-    excess, var = a - events * share, np.diag(covariance)
-    known = var > 1e-12
-    squares = np.divide(np.square(excess), var, out=np.zeros_like(var), where=known)
-    parts = [cross, against, alike * cross, alike * against + unlike * cross, unlike * against, excess, squares, known]
-    return np.array(parts, np.float64), covariance
+    return np.array([cross, against, alike * cross, alike * against + unlike * cross, unlike * against]), scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +106,7 @@ class StrataTotal(Entry):
     """What `_strata_sums` gives, added over all sites."""
 
     sums: FloatArray
-    covariance: FloatArray
+    scores: Scores
 
 
 @dataclass(frozen=True)
@@ -110,17 +123,28 @@ class CompareEvents(ColumnSum[EventsRequest]):
         return EventsRequest(self.n_clusters)
 
     def size(self, board: Board) -> int:
-        return self.n_clusters * (8 + self.n_clusters)
+        return self.n_clusters * (6 + self.n_clusters)
 
     @staticmethod
     def vector(site: PlacedSite, request: EventsRequest) -> FloatArray:  # type: ignore[override]
-        sums, covariance = _strata_sums(request.count(site)[:, :2])
-        return np.concatenate([sums.ravel(), covariance.ravel()])
+        sums, scores = _strata_sums(request.count(site)[:, :2])
+        return np.concatenate([part.ravel() for part in (sums, *scores)])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         c = self.n_clusters
-        sums, covariance = np.split(total, [8 * c])
-        return board.put(StrataTotal(sums.reshape(8, c), covariance.reshape(c, c)))
+        sums, excess, covariance = np.split(total, [5 * c, 6 * c])
+        return board.put(StrataTotal(sums.reshape(5, c), Scores(excess, covariance.reshape(c, c))))
+
+
+@dataclass(frozen=True)
+class CompareOdds(FitEffects):
+    """Odds ratios of clusters that are the same at all sites, and how far sites differ from them."""
+
+    name: ClassVar[str] = AFTER + "common odds"
+
+    @classmethod
+    def score(cls, site: PlacedSite, request: EffectsRequest) -> Scores:
+        return _compare_events(EventsRequest(request.n_clusters).count(site)[:, :2], request.effects)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +165,10 @@ class BinaryOutcome(Answered):
     stratified : bool
         Whether sites are compared each by itself: not with noise.
     i_squared : array of shape (c,)
-        Heterogeneity of the ratio between sites, from 0 to 1; NaN where fewer than two sites know it.
+        Heterogeneity of the ratio between sites, from 0 to 1: of what a site differs from the common ratios of all
+        clusters, given the clusters that it has. NaN where fewer than two sites know it.
+    sites_p : array of shape (c,)
+        Test that all sites have the common ratios (Cochran's Q), not adjusted for the number of clusters.
     least_rows : int
         Smaller counts are not shown.
     noise : float
@@ -164,6 +191,7 @@ class BinaryOutcome(Answered):
     p: float
     stratified: bool
     i_squared: FloatArray
+    sites_p: FloatArray
     least_rows: int
     noise: float
     answer: Answer = field(repr=False)
@@ -172,7 +200,7 @@ class BinaryOutcome(Answered):
     def frame(self) -> Any:
         """Return a pandas data frame with one line for each cluster; small counts, and what is about them, are NaN."""
         found = {"odds_ratio": self.odds_ratio, "lower": self.odds_lower, "upper": self.odds_upper}
-        found |= {"p": self.cluster_p, "i_squared": self.i_squared}
+        found |= {"p": self.cluster_p, "i_squared": self.i_squared, "sites_p": self.sites_p}
         few = self.rows < self.least_rows
         counts = {"rows": self.rows, "events": self.events}
         lines = {name: np.where(is_small(part, self.least_rows), np.nan, part) for name, part in counts.items()}
@@ -204,9 +232,9 @@ class BinaryOutcome(Answered):
     @property
     def notes(self) -> list[str]:
         """Notes below the table."""
-        of = "within sites (Cochran-Mantel-Haenszel)" if self.stratified else "over all sites together"
+        of = self._tell_strata(", within sites (Cochran-Mantel-Haenszel)", stratified=self.stratified)
         notes = [
-            show_test(f"All clusters, {of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
+            show_test(f"All clusters{of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
             f"Intervals are of 95 %. Counts below {self.least_rows} are not shown.",
         ]
         return notes + self._noise_notes()
@@ -216,30 +244,31 @@ def read_binary(answer: Answer, least_rows: int) -> BinaryOutcome:
     """Compute odds ratios and tests from sums over all sites."""
     found = answer.board.get(EventCounts)
     known = {"rows": found.counts.sum(axis=1), "events": found.counts[:, 1], "missing": found.missing}
-    tests = next((_within_sites(total) for total in answer.board.find(StrataTotal)), None)
-    if tests is None:
-        tests = _over_sites(found)
-    return BinaryOutcome(**known, **tests, least_rows=least_rows, noise=found.noise, answer=answer)
+    within = next((_within_sites(total) for total in answer.board.find(StrataTotal)), None)
+    tests = _over_sites(found) if within is None else within
+    tests |= CommonEffects.read(answer.board, len(found.counts))._asdict()
+    stratified = within is not None and answer.n_sites > 1
+    return BinaryOutcome(
+        **known, **tests, stratified=stratified, least_rows=least_rows, noise=found.noise, answer=answer
+    )
 
 
 def _within_sites(total: StrataTotal) -> dict[str, Any]:
-    cross, against, first, mixed, last, excess, squares, sites = total.sums
+    cross, against, first, mixed, last = total.sums
+    excess, covariance = total.scores
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = cross / against
         # Robins, Breslow and Greenland 1986
         var = first / (2 * cross**2) + mixed / (2 * cross * against) + last / (2 * against**2)
-    own = np.diag(total.covariance)
+    own = np.diag(covariance)
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(own > ROUNDING, stats.chi2.sf(np.square(excess) / own, 1), np.nan)
-    statistic, df, p = excess_test(excess, total.covariance)
-    between = i_squared(own, excess, squares, sites)
+    statistic, df, p = excess_test(excess, covariance)
     return _ratios(ratio, var) | {
         "cluster_p": each,
         "statistic": statistic,
         "df": df,
         "p": p,
-        "stratified": True,
-        "i_squared": between,
     }
 
 
@@ -267,4 +296,4 @@ def _over_sites(found: EventCounts) -> dict[str, Any]:
     tested = chi_square_test(counts, noise)
     each = 2 * stats.norm.sf(np.abs(np.log(ratio)) / np.sqrt(var))
     joint = {"statistic": tested.statistic, "df": int(np.nan_to_num(tested.df)), "p": tested.p}
-    return _ratios(ratio, var) | joint | {"cluster_p": each, "stratified": False, "i_squared": np.full(c, np.nan)}
+    return _ratios(ratio, var) | joint | {"cluster_p": each}

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
-from fedhk.after.effects import i_squared, standardised_difference, variance
+from fedhk.after.effects import Heterogeneity, measure_heterogeneity, standardised_difference, variance
 from fedhk.after.run import STEP, AskedView
 from fedhk.data.levels import level_groups
 from fedhk.errors import MessageError, Rule
@@ -390,7 +390,8 @@ class FindBins(ColumnSum[FirstBinsRequest]):
         counts, whole = np.round(total[: total.size - numbers]), total[total.size - numbers :] < 0.5
         counts = counts.reshape(self.n_clusters, numbers, -1)
         shares = (counts / np.maximum(counts.sum(axis=2, keepdims=True), 1.0)).sum(axis=0)
-        edges = _share_bins(self.request(board).bins.edges, shares, self.bins)
+        inner = max(self.bins - 2, 1)
+        edges = _part_zero(_share_bins(self.request(board).bins.edges, shares, inner), self.bins - inner)
         for place in np.flatnonzero(whole):
             edges[place] = _split_whole_numbers(edges[place])
         return board.put(BinEdges(edges, whole))
@@ -412,6 +413,13 @@ def _share_bins(edges: FloatArray, counts: FloatArray, bins: int) -> FloatArray:
         before = np.column_stack([upto - own[there], upto]).ravel() / upto[-1]
         found[place] = np.maximum.accumulate(np.interp(np.linspace(0.0, 1.0, bins + 1), before, ends))
     return found
+
+
+def _part_zero(edges: FloatArray, count: int) -> FloatArray:
+    """Add edges between which only zero is, at most two: many rows may have it, and it is no value between others."""
+    pair = np.array([-(2.0 ** (LEAST_POWER - 1)), 0.0])[2 - count :]
+    inside = np.clip(pair, edges[:, :1], edges[:, -1:])  # where zero is beyond all values, these bins have none
+    return np.sort(np.hstack([edges, inside]), axis=1)
 
 
 def _split_whole_numbers(edges: FloatArray) -> FloatArray:
@@ -590,10 +598,11 @@ class SiteDifferences(Entry):
     sums: FloatArray
 
     @staticmethod
-    def read(board: Board, found: ClusterColumns) -> FloatArray:
+    def read(board: Board, found: ClusterColumns) -> Heterogeneity:
         """Compute the heterogeneity of differences between sites, (c, d); NaN if sites were not compared."""
-        known = (i_squared(*entry.sums) for entry in board.find(SiteDifferences))
-        return next(known, np.full(found.sums.shape, np.nan))
+        nothing = np.full(found.sums.shape, np.nan)
+        known = (measure_heterogeneity(*entry.sums) for entry in board.find(SiteDifferences))
+        return next(known, Heterogeneity(nothing, nothing))
 
 
 @dataclass(frozen=True, eq=False)
@@ -711,7 +720,8 @@ def read_quartiles(histograms: FloatArray, edges: FloatArray) -> FloatArray:
     """Compute the quartiles of histograms of shape (..., bins), as (3, ...); NaN where empty.
 
     `edges` are common, (bins + 1,), or one line for each column, (columns, bins + 1), of histograms (c, columns, bins).
-    Values are taken to be spread evenly over a bin, so that a quartile is off by less than a bin.
+    Values are taken to be spread evenly over a bin, so that a quartile is off by less than a bin. What is nearer to
+    zero than values that count as zero is zero.
     """
     counts = np.maximum(histograms, 0.0)
     upto = np.cumsum(counts, axis=-1)
@@ -726,4 +736,5 @@ def read_quartiles(histograms: FloatArray, edges: FloatArray) -> FloatArray:
         part = np.divide(wanted - before, inside, out=np.zeros_like(wanted), where=inside > 0)
         low, high = (np.take_along_axis(edges, ends[..., None], -1)[..., 0] for ends in (place, place + 1))
         found.append(np.where(total > 0, low + part * (high - low), np.nan))
-    return np.stack(found)
+    values = np.stack(found)
+    return np.where(np.abs(values) < 2.0**LEAST_POWER, 0.0, values)

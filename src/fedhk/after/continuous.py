@@ -124,6 +124,8 @@ class ContinuousOutcome(Answered):
         Whether sites are compared each by itself: not with noise.
     i_squared : array of shape (c,)
         Heterogeneity of the difference between sites, from 0 to 1; NaN where fewer than two sites know it.
+    sites_p : array of shape (c,)
+        Test that the difference is the same at all sites (Cochran's Q), not adjusted for the number of clusters.
     least_rows : int
         Numbers about fewer rows are not shown.
     noise : float
@@ -148,6 +150,7 @@ class ContinuousOutcome(Answered):
     eta_squared: float
     stratified: bool
     i_squared: FloatArray
+    sites_p: FloatArray
     least_rows: int
     noise: float
     answer: Answer = field(repr=False)
@@ -156,7 +159,7 @@ class ContinuousOutcome(Answered):
     def frame(self) -> Any:
         """Return a pandas data frame with one line for each cluster; small counts, and what is about them, are NaN."""
         found = {"mean": self.mean, "spread": self.spread, "error": self.error, "adjusted_mean": self.adjusted_mean}
-        found |= {"difference": self.difference, "i_squared": self.i_squared}
+        found |= {"difference": self.difference, "i_squared": self.i_squared, "sites_p": self.sites_p}
         lines = {"rows": np.where(is_small(self.rows, self.least_rows), np.nan, self.rows)}
         lines |= {name: np.where(self.rows < self.least_rows, np.nan, part) for name, part in found.items()}
         return pandas().DataFrame({"cluster": np.arange(len(self.rows))} | lines)
@@ -180,7 +183,8 @@ class ContinuousOutcome(Answered):
     @property
     def notes(self) -> list[str]:
         """Notes below the table."""
-        of = "Analysis of variance within sites" if self.stratified else "Welch's test over all sites together"
+        test = "Welch's test" if self.noise else "Analysis of variance"
+        of = test + self._tell_strata(" within sites", stratified=self.stratified)
         found = f"F {number(self.statistic)}, df {self.df:,.4g} and {self.df_rest:,.4g}"
         notes = [
             show_test(of, f"{found}, eta squared {number(self.eta_squared, 2)}", self.p),
@@ -211,6 +215,7 @@ def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
         connected = shown & (tests["df"] + 1 >= shown.sum())
         adjusted = own + (found.sums.sum() - own @ count) / max(float(count.sum()), 1.0)
         adjusted = np.where(connected, adjusted, np.nan)
+    sites = SiteDifferences.read(board, known.columns)
     return ContinuousOutcome(
         rows=count,
         missing=known.columns.rows - count,
@@ -219,8 +224,9 @@ def read_continuous(answer: Answer, least_rows: int) -> ContinuousOutcome:
         error=scale * error,
         difference=np.where(np.isnan(spread) | ~known.rest[:, 0], np.nan, compare_with_rest(known.columns)[:, 0]),
         adjusted_mean=shift + scale * adjusted,
-        stratified=board.has(WithinSites),
-        i_squared=SiteDifferences.read(board, known.columns)[:, 0],
+        stratified=board.has(WithinSites) and answer.n_sites > 1,
+        i_squared=sites.i_squared[:, 0],
+        sites_p=sites.sites_p[:, 0],
         least_rows=least_rows,
         noise=found.noise,
         answer=answer,

@@ -25,6 +25,7 @@ from fedhk.summary.drawing import (
     WIDTH,
     Figure,
     cluster_colour,
+    count_levels,
     describe,
     draw_badges,
     draw_differences,
@@ -67,13 +68,14 @@ def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
     differences = np.where(known, found.difference, np.nan)
     largest = np.nan_to_num(np.abs(differences)).max(axis=0)
     shown = [int(place) for place in np.argsort(-largest, kind="stable")[:MOST_COLUMNS] if largest[place] > 0]
-    height = 66.0 + 19.0 * max(len(shown), 1)
+    height = 82.0 + 19.0 * count_levels(differences[:, shown]) ** 0.5 * max(len(shown), 1)
     labels = [shorten(names[p] + ("*" if found.columns[p].used else ""), MOST_LETTERS) for p in shown]
     left = 22.0 + LETTER * max(map(len, labels), default=0)
-    with page_axes(ax, height, (left, 10.0, 26.0, 38.0)) as axes:
+    some = f"\nThe {len(shown)} largest of {len(names)} columns" if len(shown) < len(names) else ""
+    with page_axes(ax, height, (left, 10.0, 26.0, 54.0)) as axes:
         draw_differences(axes, differences[:, shown], labels, [names[p] for p in shown], range(found.n_clusters))
         # to the right, because it is longer than the axes where names of columns are long
-        axes.set_xlabel("difference to the rest, in standard deviations", loc="right")
+        axes.set_xlabel(f"difference to the rest, in standard deviations{some}", loc="right")
     note = "A disc is a cluster. Columns marked * made the clusters, so differences there are no finding."
     if 0 < len(shown) < len(names):
         note += f" The {len(shown)} largest of {len(names)}; the table has all."

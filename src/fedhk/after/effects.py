@@ -114,8 +114,17 @@ def standardised_difference(mean: FloatArray, var: FloatArray, other: FloatArray
         return np.where(spread > 0, (mean - other) / spread, np.nan)
 
 
-def i_squared(weight: FloatArray, total: FloatArray, squares: FloatArray, sites: FloatArray) -> FloatArray:
-    """Compute the share of the variation of an effect between sites that is not chance (Higgins), from 0 to 1.
+class Heterogeneity(NamedTuple):
+    """How far an effect varies between sites: the share of that which is not chance, and a test that all is chance."""
+
+    i_squared: FloatArray
+    sites_p: FloatArray
+
+
+def measure_heterogeneity(
+    weight: FloatArray, total: FloatArray, squares: FloatArray, sites: FloatArray
+) -> Heterogeneity:
+    """Compute the heterogeneity of an effect between sites: Higgins' I squared, from 0 to 1, and Cochran's test.
 
     From sums over sites of w, w d and w d^2, where d is the effect at a site and w is one over its variance, and from
     the number of sites that have one; NaN below two sites.
@@ -123,11 +132,14 @@ def i_squared(weight: FloatArray, total: FloatArray, squares: FloatArray, sites:
     with np.errstate(divide="ignore", invalid="ignore"):
         q = squares - np.square(total) / weight
         share = 1.0 - (sites - 1) / q
-    return np.where(sites >= 2, np.where(q > 0, np.clip(share, 0.0, 1.0), 0.0), np.nan)
+    several = sites >= 2
+    share = np.where(several, np.where(q > 0, np.clip(share, 0.0, 1.0), 0.0), np.nan)
+    p = stats.chi2.sf(np.maximum(np.where(several, q, 0.0), 0.0), np.where(several, sites - 1, 1.0))
+    return Heterogeneity(share, np.where(several, p, np.nan))
 
 
 def adjust_p_values(p: FloatArray) -> FloatArray:
-    """Adjust p-values for their number (Benjamini-Hochberg); NaN stays NaN and is not counted."""
+    """Adjust p-values of any shape for their number (Benjamini-Hochberg); NaN stays NaN and is not counted."""
     adjusted = np.full(p.shape, np.nan)
     known = ~np.isnan(p)
     if known.any():

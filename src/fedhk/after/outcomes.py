@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._names import suggest
-from fedhk.after.binary import BinaryOutcome, CompareEvents, CountEvents, read_binary
+from fedhk.after.binary import BinaryOutcome, CompareEvents, CompareOdds, CountEvents, read_binary
 from fedhk.after.continuous import ContinuousOutcome, continuous_phases, read_continuous
 from fedhk.after.run import Answer, AskedSites, ask_sites, is_one_site, reach_sites, read_sites, take_sites
 from fedhk.after.survival import Survival, read_survival, survival_phases
@@ -108,7 +108,9 @@ def outcomes(
     if value is not None:
         return replace(read_continuous(ask(*continuous_phases(c)), least_rows), name=_name(value))
     if time is None:
-        return replace(read_binary(ask(CountEvents(c), CompareEvents(c)), least_rows), name=_name(event))
+        return replace(
+            read_binary(ask(CountEvents(c), CompareEvents(c), CompareOdds(c)), least_rows), name=_name(event)
+        )
     found = read_survival(ask(*survival_phases(c, grid)), horizon, least_rows)
     names = [each if isinstance(each, str) else name for name, each in given.items()]
     return replace(found, time_name=names[0], event_name=names[1])

@@ -31,7 +31,7 @@ from fedhk.after.columns import (
     describe_columns,
     read_quartiles,
 )
-from fedhk.after.effects import FEWEST, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
+from fedhk.after.effects import FEWEST, ROUNDING, adjust_p_values, chi_square_test, cramers_v, eta_squared, welch_test
 from fedhk.after.noisy_columns import Known, expect_rows, read_known
 from fedhk.after.run import Answer, Answered, AskedView, ask_sites, find_sites, known_views, take_sites
 from fedhk.after.tables import LEAST_ROWS, ROWS_OVER_NOISE, SURE, PrintedTable, find_hidden, show_count, show_p
@@ -52,6 +52,9 @@ CIRCULAR = (
     "p-values test nothing. Those of other columns are honest."
 )
 
+
+# Digits that sums under masks have: nine, and more after division by the number of rows.
+ROUNDING_OF_MEANS = 1e-10
 
 # A whole number other than 0 and 1 adds at least 2 to the sum of squares less the sum; what is below 1 is rounding.
 LEAST_SQUARE = 1.0
@@ -97,6 +100,8 @@ class Profile(Answered):
     i_squared : array of shape (c, d)
         Heterogeneity of that difference between sites, from 0 to 1; NaN with noise, or where one site knows it alone.
         Sites may have other mixes of clusters in the other rows: that does not count as heterogeneity.
+    sites_p : array of shape (c, d)
+        Test that the difference is the same at all sites (Cochran's Q), not adjusted for the number of differences.
     overall_mean, overall_spread, overall_quartiles
         The same of all rows.
     tests : list of dict
@@ -129,6 +134,7 @@ class Profile(Answered):
     quartiles: FloatArray
     difference: FloatArray
     i_squared: FloatArray
+    sites_p: FloatArray
     overall_mean: FloatArray
     overall_spread: FloatArray
     overall_quartiles: FloatArray
@@ -159,6 +165,8 @@ class Profile(Answered):
             "Numbers are mean (standard deviation) and median [quartiles]; levels, and numbers that are 0 or 1, are "
             "rows (share of known).",
             "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
+            "Quartiles of whole numbers with few values are exact. Others are approximate: they are read off "
+            "histograms whose bins depend on clusters, so that those of all rows differ a little between two models.",
             "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
             f"Numbers about fewer than {self.least_rows} rows are not shown, nor counts that would give them away (–).",
         ]
@@ -191,6 +199,7 @@ class Profile(Answered):
                     **dict(zip(("quartile_1", "median", "quartile_3"), self.quartiles, strict=True)),
                     "difference": self.difference,
                     "i_squared": self.i_squared,
+                    "sites_p": self.sites_p,
                 }
                 head = {"view": column.view, "column": column.name, "level": column.level or None, "cluster": k}
                 counts = {
@@ -228,10 +237,14 @@ class Profile(Answered):
         for found, test in zip(self._places, self.tests, strict=True):
             column, first = self.columns[found[0]], found[0]
             mark = "*" if test["circular"] else ""
-            name = f"{column.view}: {column.name}"
+            name = self._name_line(column)
             tail = [number(test["effect_size"], 2), show_p(test["p_adjusted"])]
             lines, hidden = self._count_lines(found)
-            shown = [self._level_row(*line, first, hide) for line, hide in zip(lines, hidden[:-1], strict=True)]
+            totals = self._count_totals(found, lines)
+            shown = [
+                self._level_row(*line, total, self.seen[:, first], hide)
+                for line, total, hide in zip(lines, totals, hidden[:-1], strict=True)
+            ]
             if first in self.binary:
                 rows.append([f"{name} = 1{mark}", *shown[0][1:-2], *tail])
             elif lines:
@@ -246,6 +259,12 @@ class Profile(Answered):
                 total = self._show_count(float(missing.sum()), everywhere[0], self.n_clusters)
                 rows.append(["    missing", total, *self._show_counts(missing, self.rows, hidden[-1]), "", ""])
         return PrintedTable("What the clusters are", head, rows, self.notes)
+
+    def _name_line(self, column: Column) -> str:
+        """Name a column in the table; where there are several views, with its own."""
+        if len({each.view for each in self.columns}) > 1:
+            return f"{column.view}: {column.name}"
+        return column.name if column.level else column.label
 
     @property
     def _places(self) -> list[list[int]]:
@@ -312,14 +331,17 @@ class Profile(Answered):
         lines = [[name, *means, *tail]]
         return lines if np.isnan(self.overall_quartiles[0, place]) else [*lines, ["", *medians, "", ""]]
 
-    def _level_row(self, level: str, have: FloatArray, place: int, hidden: BoolArray) -> list[str]:
+    def _count_totals(self, places: Sequence[int], lines: Sequence[tuple[str, FloatArray]]) -> list[float]:
+        """Count the rows of all clusters with each level of a column; with noise, some clusters may be hidden."""
+        if not self.noise:
+            return [float(np.nansum(have)) for _, have in lines]
+        pairs = zip(places, lines, strict=False)  # a number has no line
+        return [float(self.overall_mean[place] * self.seen[:, place].sum()) for place, _ in pairs]
+
+    def _level_row(self, level: str, have: FloatArray, total: float, known: FloatArray, hidden: BoolArray) -> list[str]:
         """Show how many rows of each cluster have a level, of those with a value in the column."""
-        known = self.seen[:, place]
-        whole = float(known.sum())
-        # with noise some clusters may be hidden
-        total = float(self.overall_mean[place]) * whole if self.noise else float(np.nansum(have))
         cells = self._show_counts(have, known, hidden)
-        return [f"    {level}", self._show_count(total, whole, self.n_clusters), *cells, "", ""]
+        return [f"    {level}", self._show_count(total, float(known.sum()), self.n_clusters), *cells, "", ""]
 
     def _show_counts(self, counts: FloatArray, whole: FloatArray, hidden: BoolArray) -> list[str]:
         """Show the counts of all clusters with their shares; those that would give a small one away are not shown."""
@@ -512,12 +534,12 @@ def _read_profile(
         ],
         rows=known.columns.rows,
         seen=known.columns.seen,
-        mean=shift + scale * known.mean,
-        spread=scale * known.spread,
+        mean=_clear_rounding(shift, scale, known.mean),
+        spread=scale * np.where(known.spread < ROUNDING, 0.0, known.spread),
         quartiles=_read_quartiles(board, phase, known),
         difference=np.where(hidden, np.nan, compare_with_rest(known.columns)),
-        i_squared=SiteDifferences.read(board, known.columns),
-        overall_mean=(shift + scale * whole.mean)[0],
+        **SiteDifferences.read(board, known.columns)._asdict(),
+        overall_mean=_clear_rounding(shift, scale, whole.mean)[0],
         overall_spread=(scale * whole.spread)[0],
         overall_quartiles=_read_quartiles(board, phase, whole)[:, 0],
         tests=_test_columns(known, columns, views),
@@ -529,6 +551,12 @@ def _read_profile(
         error=scale * known.error if found.noise else None,
         overall_error=(scale * whole.error)[0] if found.noise else None,
     )
+
+
+def _clear_rounding(shift: FloatArray, scale: FloatArray, means: FloatArray) -> FloatArray:
+    """Bring means to the units of the input; what rounding leaves of zero is zero."""
+    values = shift + scale * means
+    return np.where(np.abs(values) < ROUNDING_OF_MEANS * (np.abs(shift) + scale), 0.0, values)
 
 
 def _read_quartiles(board: Board, phase: SumColumns, known: Known) -> FloatArray:

@@ -271,6 +271,11 @@ class Answer:
     bytes_down: int
     exchanges: int
 
+    @property
+    def n_sites(self) -> int:
+        """Number of sites that were asked."""
+        return len(self.board.get(Members).sites)
+
 
 class Answered(ABC):
     """The answer to a question after a run: it has a table, and says what it spent."""
@@ -295,6 +300,12 @@ class Answered(ABC):
     def privacy_total(self) -> tuple[float, float] | None:
         """(epsilon, delta) of this answer and of what the fit released; None without noise."""
         return self.answer.privacy_total
+
+    def _tell_strata(self, within: str, *, stratified: bool) -> str:
+        """Say how a test treats sites, where there are several."""
+        if self.answer.n_sites == 1:
+            return ""
+        return within if stratified else " over all sites together"
 
     def _noise_notes(self) -> list[str]:
         """A sentence about the noise, where there is some."""

@@ -6,7 +6,8 @@ were found and one that knows nothing of them; the better one counts. So cluster
 well do not come back.
 
 Two halves share no row, so that what both find is no accident of the rows: a resample has most of its rows in common
-with all rows, and finds splits of mere noise again that happen to suit them.
+with all rows, and finds splits of mere noise again that happen to suit them. For the same reason each half has an
+embedding of its own where the model embeds rows (`fedhk.after.own_embeddings`).
 """
 
 from __future__ import annotations
@@ -14,19 +15,36 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedhk._typing import FloatArray, IntArray
-from fedhk.after.columns import ColumnSum, check_counts
+from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.after.columns import MOST_NUMBERS, ColumnSum, check_counts
+from fedhk.after.own_embeddings import (
+    ANCHOR_PASSES,
+    OwnSpace,
+    OwnTies,
+    embed_means,
+    embed_rows,
+    move_points,
+    place_means,
+    project_rows,
+    sum_nearest,
+    sum_ties,
+)
 from fedhk.after.run import Answer, Answered, ask_sites, find_sites
 from fedhk.after.tables import PrintedTable
 from fedhk.data.checks import check_count
 from fedhk.data.frames import pandas
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.embedding.diffusion import EmbeddedModel
+from fedhk.embedding.map import DiffusionMap
+from fedhk.embedding.options import Diffusion
+from fedhk.embedding.spectrum import NEXT_DIRECTIONS
 from fedhk.errors import MessageError, Rule
-from fedhk.federation.board import Board, Entry
+from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.engines.base import RemoteEngine
 from fedhk.federation.entries import Broadcast
 from fedhk.federation.phases.base import Phase
@@ -34,7 +52,7 @@ from fedhk.federation.placed import PlacedSite
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
 from fedhk.model.parameters import LEAST_SHARE, Parameters
 from fedhk.model.passes import Passes
-from fedhk.model.rows import split_joint
+from fedhk.model.rows import Rows, split_joint
 from fedhk.privacy.mechanism import AFTER, SecureSummation
 from fedhk.starts.kmeans import lloyd, plus_plus
 from fedhk.summary.charts import BINS
@@ -66,6 +84,9 @@ ONE_SITE = Rule("this site gives masked sums, and a model without one site would
 # Clouds of rows without clusters, whose clusters are halved as those that were found are: one more would have a larger
 # Jaccard than all of them with a probability of one in twenty. Pairs of halves of each, its rows and cells at most.
 CLOUDS, CLOUD_PAIRS, CLOUD_ROWS, CLOUD_CELLS = 19, 4, 2000, 2 * 10**6
+
+# Pairs of halves of each cloud, and its rows, where rows are embedded, which takes longer.
+EMBEDDED_PAIRS, EMBEDDED_ROWS = 1, 400
 
 # Rows of two clusters are often together if they are so at least this often, compared with rows of one of them.
 OFTEN = 1 / 3
@@ -107,7 +128,7 @@ class SumSpread(ColumnSum[SpreadRequest]):
 
     @staticmethod
     def vector(site: PlacedSite, request: SpreadRequest) -> FloatArray:  # type: ignore[override]
-        rows, labels = site.model_rows(), site.labels()[site.shown()]
+        rows, labels = site.view_rows(), site.labels()[site.shown()]
         return summarise_clusters(rows, request.model.parameters(rows.widths), labels).to_array()
 
     def check_vector(self, board: Board, values: FloatArray, site: str) -> None:
@@ -119,25 +140,18 @@ class SumSpread(ColumnSum[SpreadRequest]):
 
 
 @dataclass(frozen=True, eq=False)
-class BatchRequest:
-    """Centres of several base models, and which rows each is of: a half, or all but those of one site."""
+class DrawnRows:
+    """Which rows each of several base models is of: a half, or all but those of one site."""
 
-    model: Broadcast  # what all of them have in common
-    centers: FloatArray  # (models, c, d), views side by side
     draws: IntArray  # (models,): the number of the half; two in a row share no row
     left_out: tuple[str, ...]  # (models,): the site without weight; "" where rows are halved
     seed: int
 
     def __post_init__(self) -> None:
-        if self.centers.ndim != 3 or {self.draws.shape, (len(self.left_out),)} != {self.centers.shape[:1]}:
+        if self.draws.shape != (len(self.left_out),):
             raise MessageError(OTHER_MODELS)
-        if len(self.centers) > MOST_MODELS:
+        if len(self.draws) > MOST_MODELS:
             raise MessageError(TOO_MANY_MODELS)
-
-    @property
-    def n_clusters(self) -> int:
-        """Number of clusters."""
-        return int(self.centers.shape[1])
 
     def weights(self, model: int, site: PlacedSite) -> FloatArray:
         """Weights of a site's rows in a base model: 1 in its half and 0 in the other, or all or none.
@@ -155,6 +169,30 @@ class BatchRequest:
         order = np.random.default_rng([self.seed, pair, *own]).permutation(n_rows)
         # where rows are odd in number, which half has one more is drawn, too
         return np.asarray((order + pair) % HALVES == half, np.float64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchRequest(DrawnRows):
+    """Centres of several base models, and which rows each is of."""
+
+    model: Broadcast  # what all of them have in common
+    centers: FloatArray  # (models, c, d), views side by side
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.centers.ndim != 3 or len(self.centers) != len(self.draws):
+            raise MessageError(OTHER_MODELS)
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.centers.shape[1])
+
+    def rows(self, model: int, site: PlacedSite) -> Rows:
+        """Return the rows of a site as a base model reads them."""
+        for own in site.board.find(OwnMaps):
+            return site.derive(own, partial(own.embed, site))[int(self.draws[model])]
+        return site.model_rows()
 
     def parameters(self, model: int, widths: Sequence[int]) -> Parameters:
         """The parameters of a base model."""
@@ -188,11 +226,19 @@ class RefitModels(ColumnSum[BatchRequest]):
         return STARTS * (self.n_resamples + len(self.sites))
 
     @property
+    def bases(self) -> DrawnRows:
+        """Which rows each base model is of, whatever its start."""
+        left_out = ("",) * self.n_resamples + self.sites
+        return DrawnRows(np.arange(len(left_out)), left_out, self.seed)
+
+    @property
     def width(self) -> int:
         """Features of all views."""
         return sum(part.shape[1] for part in self.parameters.centers)
 
     def begin(self, board: Board) -> Board:
+        for own in board.find(OwnStarts):
+            return board.put(BaseModels(own.centers, np.full(self.n_models, np.inf)))
         summary, joint = board.get(ClusterSpread).summary, np.hstack(self.parameters.centers)
         factors = np.repeat(self.parameters.view_factors, [part.shape[1] for part in self.parameters.centers])
         starts = [
@@ -212,18 +258,19 @@ class RefitModels(ColumnSum[BatchRequest]):
 
     def request(self, board: Board) -> BatchRequest:
         draws = np.arange(self.n_models) // STARTS
-        left_out = [""] * self.n_resamples + list(self.sites)
-        names = tuple(left_out[draw] for draw in draws)
-        model = Broadcast.of(self.parameters)
-        return BatchRequest(model, board.get(BaseModels).centers, draws, names, self.seed)
+        drawn = self.bases
+        names = tuple(drawn.left_out[draw] for draw in draws)
+        model, centers = Broadcast.of(self.parameters), board.get(BaseModels).centers
+        return BatchRequest(draws, names, self.seed, model=model, centers=centers)
 
     def size(self, board: Board) -> int:
         return self.n_models * (2 * self.parameters.n_clusters * self.width + 1)
 
     @staticmethod
     def vector(site: PlacedSite, request: BatchRequest) -> FloatArray:  # type: ignore[override]
-        rows, found, c = site.model_rows(), [], request.centers.shape[1]
+        found, c = [], request.centers.shape[1]
         for first in range(0, len(request.centers), STARTS):  # starts of one base model are of the same rows
+            rows = request.rows(first, site)
             weighted = replace(rows, sample_weight=request.weights(first, site))
             with Passes(weighted, c, site.workers) as scan:
                 for model in range(first, first + STARTS):
@@ -271,6 +318,185 @@ def _draw_start(
     return np.asarray(found / np.where(scale > 0, scale, 1.0))
 
 
+def _place(site: PlacedSite, request: BatchRequest, model: int) -> IntArray:
+    """Find the cluster of a base model that each row of a site is in."""
+    rows = request.rows(model, site)
+    with Passes(rows, request.n_clusters, site.workers) as scan:
+        return scan.assign(request.parameters(model, rows.widths))[1]
+
+
+# ------------------------------------------------------------------------------------------------------ own embeddings
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PointsRequest(DrawnRows):
+    """Ask for the means of the rows of each half that are near to its points."""
+
+    points: FloatArray  # (halves, p, d), views side by side
+    bases: tuple[FloatArray, ...]  # (d_h, q_h) per view
+
+
+@dataclass(frozen=True, eq=False)
+class OwnPoints(Entry):
+    """Where the points of each half are, and how many rows are near to them."""
+
+    points: FloatArray  # (halves, p, d)
+    counts: FloatArray  # (halves, p)
+    passes: int = 0
+
+
+@dataclass(frozen=True)
+class FindOwnAnchors(ColumnSum[PointsRequest]):
+    """Find anchors for each half: means of its own rows."""
+
+    name: ClassVar[str] = AFTER + "anchors"
+    questions: ClassVar[tuple[str, ...]] = ("stability",)
+
+    space: OwnSpace
+    drawn: DrawnRows
+
+    def begin(self, board: Board) -> Board:
+        summary = board.get(ClusterSpread).summary
+        count = self.space.count_anchors(summary.counts.sum() / HALVES)
+        halves, width = len(self.drawn.draws), sum(self.space.widths)
+        if halves * count * (1 + 2 * width) > MOST_NUMBERS:
+            raise ValueError(
+                f"n_resamples is too large for an embedding of each half: {halves} halves and sites with {count} "
+                f"anchors of {width} features have too many numbers. Use fewer."
+            )
+        rngs = [np.random.default_rng([self.drawn.seed, half]) for half in range(halves)]
+        points = np.stack([self.space.draw_points(self.space.anchors, count, rng) for rng in rngs])
+        return board.put(OwnPoints(points, np.zeros((halves, count))))
+
+    def is_done(self, board: Board, exchanges: int) -> bool:
+        return exchanges >= ANCHOR_PASSES
+
+    def request(self, board: Board) -> PointsRequest:
+        points, drawn = board.get(OwnPoints).points, self.drawn
+        return PointsRequest(drawn.draws, drawn.left_out, drawn.seed, points=points, bases=self.space.bases)
+
+    def size(self, board: Board) -> int:
+        halves, count, width = board.get(OwnPoints).points.shape
+        return int(halves * count * (1 + 2 * width))
+
+    @staticmethod
+    def vector(site: PlacedSite, request: PointsRequest) -> FloatArray:  # type: ignore[override]
+        rows = project_rows(site.view_rows(), request.bases)
+        sums = [sum_nearest(rows, request.weights(m, site), points) for m, points in enumerate(request.points)]
+        return np.concatenate([part.ravel() for part in sums])
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        own = board.get(OwnPoints)
+        before, passes = own.points, own.passes + 1
+        halves, count, _ = before.shape
+        rng = np.random.default_rng([self.drawn.seed, passes])
+        moved = [move_points(*pair, rng) for pair in zip(before, total.reshape(halves, count, -1), strict=True)]
+        points, counts = zip(*moved, strict=True)
+        return board.put(OwnPoints(np.stack(points), np.stack(counts), passes))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnTiesRequest(DrawnRows):
+    """Ask how the rows of each half are tied to its anchors."""
+
+    graphs: tuple[AnchorGraph, ...]
+    directions: tuple[FloatArray, ...]  # (m, q) of each half
+    bases: tuple[FloatArray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AllOwnTies(Entry):
+    """What is known of the embedding of each half before its rows are asked."""
+
+    ties: tuple[OwnTies, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OwnStarts(Entry):
+    """Where base models start, among the embedded anchors of their halves."""
+
+    centers: FloatArray  # (models, c, k)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnMaps(Shared):
+    """The embeddings of the halves."""
+
+    maps: tuple[DiffusionMap, ...]
+    bases: tuple[FloatArray, ...]
+
+    def embed(self, site: PlacedSite) -> list[Rows]:
+        """Embed the rows of a site with each."""
+        rows = project_rows(site.view_rows(), self.bases)
+        return [embed_rows(own, rows) for own in self.maps]
+
+
+@dataclass(frozen=True)
+class TieOwnRows(ColumnSum[OwnTiesRequest]):
+    """Find the directions in which heat stays longest between the rows of each half."""
+
+    name: ClassVar[str] = AFTER + "ties"
+    questions: ClassVar[tuple[str, ...]] = ("stability",)
+
+    space: OwnSpace
+    drawn: DrawnRows
+
+    def begin(self, board: Board) -> Board:
+        own, seed = board.get(OwnPoints), self.drawn.seed
+        pairs = enumerate(zip(own.points, own.counts, strict=True))
+        return board.put(AllOwnTies(tuple([OwnTies.of(self.space, *pair, seed + half) for half, pair in pairs])))
+
+    def request(self, board: Board) -> OwnTiesRequest:
+        ties, drawn = board.get(AllOwnTies).ties, self.drawn
+        graphs, directions = tuple([one.graph for one in ties]), tuple([one.directions for one in ties])
+        bases = self.space.bases
+        return OwnTiesRequest(
+            drawn.draws, drawn.left_out, drawn.seed, graphs=graphs, directions=directions, bases=bases
+        )
+
+    def size(self, board: Board) -> int:
+        return sum(sum(self._sizes(one)) for one in board.get(AllOwnTies).ties)
+
+    @staticmethod
+    def _sizes(ties: OwnTies) -> tuple[int, int]:
+        columns, directions = ties.directions.shape
+        return columns, directions**2
+
+    @staticmethod
+    def vector(site: PlacedSite, request: OwnTiesRequest) -> FloatArray:  # type: ignore[override]
+        rows = project_rows(site.view_rows(), request.bases)
+        asked = enumerate(zip(request.graphs, request.directions, strict=True))
+        return np.concatenate([sum_ties(rows, request.weights(half, site), *pair) for half, pair in asked])
+
+    def take(self, board: Board, total: FloatArray, noise: float) -> Board:
+        ties, seed = board.get(AllOwnTies).ties, self.drawn.seed
+        ends = np.cumsum([self._sizes(one) for one in ties])
+        parts = np.split(total, ends[:-1])
+        maps, starts = [], []
+        for half, one in enumerate(ties):
+            sums, inner = parts[2 * half : 2 * half + 2]
+            found = one.make_map(sums, inner, self.space.n_clusters)
+            maps.append(found)
+            state = np.random.RandomState(seed + half)
+            starts += _start_among(embed_means(found, one.means), one, place_means(self.space, one.means), state)
+        return board.drop(OwnPoints, AllOwnTies).put(
+            OwnMaps(tuple(maps), self.space.bases), OwnStarts(np.stack(starts))
+        )
+
+
+def _start_among(points: FloatArray, ties: OwnTies, labels: IntArray, state: np.random.RandomState) -> list[FloatArray]:
+    """Find centres among embedded anchors: near the clusters that were found, and by k-means that knows none."""
+    weight = ties.counts
+    c = points.shape[1] - NEXT_DIRECTIONS
+    known = state.permutation(len(points))[np.arange(c) % len(points)]
+    informed = points[known]
+    for k in range(c):
+        own = labels == k
+        informed[k] = np.average(points[own], axis=0, weights=weight[own]) if own.any() else informed[k]
+    tries = [lloyd(points, weight, plus_plus(points, weight, c, state), START_PASSES) for _ in range(START_TRIES)]
+    return [lloyd(points, weight, informed, START_PASSES)[0], min(tries, key=lambda one: one[2])[0]]
+
+
 @dataclass(frozen=True, eq=False)
 class Overlaps(Entry):
     """Rows by the cluster that was found and that of each base model, and by those of two halves; (.., c, c)."""
@@ -304,9 +530,7 @@ class CountOverlaps(ColumnSum[BatchRequest]):
 
     @staticmethod
     def vector(site: PlacedSite, request: BatchRequest) -> FloatArray:  # type: ignore[override]
-        rows, c = site.model_rows(), request.centers.shape[1]
-        with Passes(rows, c, site.workers) as scan:
-            found = [scan.assign(request.parameters(m, rows.widths))[1] for m in range(len(request.centers))]
+        c, found = request.centers.shape[1], [_place(site, request, m) for m in range(len(request.centers))]
         own = site.labels()[site.shown()]
         pairs = [(own, labels) for labels in found]
         halved = [labels for labels, site_name in zip(found, request.left_out, strict=True) if not site_name]
@@ -367,10 +591,9 @@ class CountStays(ColumnSum[CertaintyRequest]):
         rows, asked = site.model_rows(), request.models
         with Passes(rows, asked.centers.shape[1], site.workers) as scan:
             memberships, labels, _ = scan.assign(site.model.parameters)
-            stayed = np.zeros(rows.n_rows)
-            for model in range(len(asked.centers)):
-                found = scan.assign(asked.parameters(model, rows.widths))[1]
-                stayed += found == request.places[model][labels]
+        stayed = np.zeros(rows.n_rows)
+        for model in range(len(asked.centers)):
+            stayed += _place(site, asked, model) == request.places[model][labels]
         place = np.minimum((memberships.max(axis=1, initial=0.0) * BINS).astype(np.intp), BINS - 1)
         share = stayed / max(len(asked.centers), 1)
         return np.concatenate([np.bincount(place, weight, minlength=BINS) for weight in (None, share)]).astype(
@@ -409,30 +632,37 @@ def compare_halves(tables: FloatArray, halves: FloatArray) -> FloatArray:
     return np.where(tables[::HALVES].sum(axis=2) > 0, found, np.nan)
 
 
-def _halve_clouds(parameters: Parameters, summary: ClusterSummary, seed: int) -> float:
+def _halve_clouds(parameters: Parameters, summary: ClusterSummary, seed: int, space: OwnSpace | None) -> float:
     """Return the largest Jaccard between halves that clusters of rows without clusters have.
 
     These rows are of one normal distribution with the spread within and between the clusters that were found. If they
     are fewer than there are rows, what the Jaccard lacks to 1 is scaled: a border between clusters is known the better,
-    the more rows there are, with the root of their number.
+    the more rows there are, with the root of their number. Halves are embedded where those of the rows are.
     """
     c, total = parameters.n_clusters, summary.counts.sum()
     if c < 2 or total < HALVES * c:
         return 0.0
     joint = np.hstack(parameters.centers)
     scale = np.sqrt(np.repeat(parameters.view_factors, [part.shape[1] for part in parameters.centers]))
-    count = int(min(total, CLOUD_ROWS, max(CLOUD_CELLS // len(scale), HALVES * START_ROWS * c)))
-    between = (joint - summary.shares @ joint) * np.sqrt(summary.shares)[:, None]
+    most, pairs = (CLOUD_ROWS, CLOUD_PAIRS) if space is None else (EMBEDDED_ROWS, EMBEDDED_PAIRS)
+    count = int(min(total, most, max(CLOUD_CELLS // len(scale), HALVES * START_ROWS * c)))
+    middle = summary.shares @ joint
+    between = (joint - middle) * np.sqrt(summary.shares)[:, None]
     rng, found = np.random.default_rng([seed, CLOUDS]), []
     state = np.random.RandomState(int(rng.integers(2**31)))
+
+    def split(rows: FloatArray, own: BoolArray) -> IntArray:
+        """Find clusters of some rows, and place all rows in them."""
+        points = rows * scale if space is None else space.embed_alone(rows + middle, own, rng)
+        return _nearest(points, _find_centers(points[own], c, state))
+
     for _ in range(CLOUDS):
         rows = rng.standard_normal((count, len(scale))) * np.sqrt(summary.variance)
-        rows = (rows + rng.standard_normal((count, c)) @ between) * scale
-        labels = _nearest(rows, _find_centers(rows, c, state))
-        tables, halves = [], []
-        for _ in range(CLOUD_PAIRS):
+        rows += rng.standard_normal((count, c)) @ between
+        labels, tables, halves = split(rows, np.full(count, True)), [], []
+        for _ in range(pairs):
             half = rng.permutation(count) % HALVES
-            parts = [_nearest(rows, _find_centers(rows[half == one], c, state)) for one in range(HALVES)]
+            parts = [split(rows, half == one) for one in range(HALVES)]
             tables += [_cross(labels, part, c) for part in parts]
             halves.append(_cross(parts[0], parts[1], c))
         found.append(np.nanmax(compare_halves(np.stack(tables), np.stack(halves)).mean(axis=0)))
@@ -470,12 +700,6 @@ def find_consensus(tables: FloatArray) -> FloatArray:
     return np.asarray(np.divide(total, known.sum(axis=0), out=np.full(total.shape, np.nan), where=known.any(axis=0)))
 
 
-EMBEDDED = (
-    "The embedding was made of all rows, so that halves agree on more than they would with their own: parts of one "
-    "cluster may look stable if n_clusters is too large."
-)
-
-
 @dataclass(frozen=True, eq=False)
 class Stability(Answered):
     """How sure clusters are.
@@ -503,9 +727,6 @@ class Stability(Answered):
     reference : float
         The largest Jaccard between halves that clusters of 19 clouds reach: rows of one normal distribution with the
         spread of all rows.
-    embedded : bool
-        Whether the model has an embedding, which halves keep, as FedHKDiffusion does: they then agree on more than they
-        would with embeddings of their own.
     """
 
     halves: FloatArray
@@ -518,7 +739,6 @@ class Stability(Answered):
     answer: Answer = field(repr=False)
     noise: float = 0.0
     reference: float = 0.0
-    embedded: bool = False
 
     @property
     def mean_halves(self) -> FloatArray:
@@ -571,10 +791,9 @@ class Stability(Answered):
             f"A cluster is stable if halves agree on it by {number(self.enough, 2)} or more. That is {STABLE}, or what "
             f"rows of one normal cloud reach ({number(self.reference, 2)}), whichever is larger.",
             "Jaccard compares each cluster with the nearest one that a half finds (Hennig).",
-            "Halves keep units, embedding and view weights of the model, and find centres anew.",
+            "Halves keep the units and view weights of the model. They find centres anew, and an embedding if the "
+            "model has one.",
         ]
-        if self.embedded:
-            notes.append(EMBEDDED)
         inside = np.diag(self.consensus)
         pairs = [
             f"{b} and {a}"
@@ -602,8 +821,8 @@ def stability(
     Parameters
     ----------
     model : estimator
-        A fitted clusterer of FedHK. Units, embedding, view weights, heat time and fuzzifier are kept; centres are
-        looked for anew.
+        A fitted clusterer of FedHK. Units, view weights, heat time and fuzzifier are kept. Centres are looked for anew,
+        and so is the embedding of a model that has one.
     sites : dict or list of sites
         As in `fit`; of an estimator for one site, its views. Left out with `engine`.
     engine : fedhk.federation.engines.RemoteEngine or None, default=None
@@ -645,7 +864,13 @@ def stability(
     if hidden and leave_sites_out:
         raise ValueError("leave_sites_out=True would show the sums of single sites, which secure=True hides.")
     asked = find_sites(model, sites, engine, "stability")
-    parameters = replace(model._model.parameters.free(), sizes=None)
+    fitted = model._model
+    in_views = parameters = replace(fitted.in_views.parameters.free(), sizes=None)
+    space = None
+    if isinstance(fitted, EmbeddedModel):
+        space = OwnSpace.of(fitted, getattr(model, "diffusion", None) or Diffusion())
+        c = parameters.n_clusters
+        parameters = replace(fitted.parameters.free(), sizes=None, centers=(np.zeros((c, c + NEXT_DIRECTIONS)),))
     leaves_out = not hidden if leave_sites_out is None else leave_sites_out
     names = tuple(asked.sites) if leaves_out and len(asked.sites) > 1 else ()
     refits = RefitModels(parameters, n_resamples, names, seed)
@@ -653,7 +878,10 @@ def stability(
         most = MOST_MODELS // STARTS - len(names)
         raise ValueError(f"n_resamples={n_resamples} is too many: sites refit at most {most} halves at once.")
     overlaps = CountOverlaps(refits)
-    phases: list[Phase[Any, Any]] = [SumSpread(parameters), refits, overlaps, CountStays(overlaps)]
+    embed: list[Phase[Any, Any]] = []
+    if space is not None:
+        embed = [FindOwnAnchors(space, refits.bases), TieOwnRows(space, refits.bases)]
+    phases: list[Phase[Any, Any]] = [SumSpread(in_views), *embed, refits, overlaps, CountStays(overlaps)]
     answer = ask_sites(model, asked, phases, secure=secure)
     found = answer.board.get(Overlaps)
     jaccard, halved = find_jaccard(found.tables), found.tables[:n_resamples]
@@ -668,6 +896,5 @@ def stability(
         certainty_rows=certain.rows,
         certainty_kept=kept,
         answer=answer,
-        reference=_halve_clouds(parameters, summary, seed),
-        embedded=isinstance(model._model, EmbeddedModel),
+        reference=_halve_clouds(in_views, summary, seed, space),
     )

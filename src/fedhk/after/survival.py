@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import stats
@@ -20,7 +20,8 @@ from scipy.special import softmax
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
-from fedhk.after.effects import ROUNDING, i_squared, invert_covariance
+from fedhk.after.common_effects import CommonEffects, EffectsRequest, FitEffects, Scores
+from fedhk.after.effects import ROUNDING, invert_covariance
 from fedhk.after.run import Answer, Answered
 from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_test
 from fedhk.data.checks import check_count, check_number
@@ -136,29 +137,22 @@ class CountSurvival(PlaceCount[SurvivalRequest]):
         return [terms.seal(self if terms.noise is None else replace(self, kinds=NOISY_KINDS))]
 
 
-class LogRankSums(NamedTuple):
-    """Sums over strata: events less what was expected, its covariance, and by cluster (O - E)^2 / V and strata."""
+def _compare_events(events: FloatArray, at_risk: FloatArray, effects: FloatArray) -> Scores:
+    """Compare the events of one stratum with those expected, given logarithms of hazard ratios.
 
-    excess: FloatArray  # (c,)
-    covariance: FloatArray  # (c, c)
-    squares: FloatArray  # (c,)
-    strata: FloatArray  # (c,)
-
-
-def _compare_events(events: FloatArray, at_risk: FloatArray) -> LogRankSums:
-    """Log-rank sums of one stratum, from events and rows at risk at each time, both of shape (times, c)."""
-    risk, died = at_risk.sum(axis=1), events.sum(axis=1)
+    `events` and `at_risk` are of each time and cluster, (times, c). With effects of 0 it is the log-rank test.
+    """
+    hazards = at_risk * np.exp(effects)
+    risk, died, weight = at_risk.sum(axis=1), events.sum(axis=1), hazards.sum(axis=1)
     there = (risk > 0) & (died != 0)
-    share, died, risk = at_risk[there] / risk[there, None], died[there], risk[there]
+    share, died, risk = hazards[there] / weight[there, None], died[there], risk[there]
     excess = (events[there] - share * died[:, None]).sum(axis=0)
     # hypergeometric; of one row at risk there is nothing to tell
     scale = np.where(risk > 1, died * (risk - died) / np.maximum(risk - 1, 1.0), 0.0)
     own = scale @ (share * (1.0 - share))  # exactly zero of a cluster that is alone
     covariance = -(share * scale[:, None]).T @ share
     np.fill_diagonal(covariance, own)
-    known = own > 1e-12
-    squares = np.divide(np.square(excess), own, out=np.zeros_like(own), where=known)
-    return LogRankSums(excess, covariance, squares, known.astype(np.float64))
+    return Scores(excess, covariance)
 
 
 def _count_at_times(times: FloatArray, happened: FloatArray, labels: IntArray, c: int) -> tuple[FloatArray, FloatArray]:
@@ -172,14 +166,21 @@ def _count_at_times(times: FloatArray, happened: FloatArray, labels: IntArray, c
     return events, at_risk
 
 
+def _compare_at_site(site: PlacedSite, effects: FloatArray) -> Scores:
+    """Compare the events of a site with those expected, at its own times."""
+    parts = [(labels, values) for labels, values in site.blocks((TIMES, EVENTS), (1, 1))]
+    labels = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, np.intp)
+    values = np.vstack([part for _, part in parts]) if parts else np.zeros((0, 2))
+    known = ~np.isnan(values).any(axis=1)
+    found = _count_at_times(values[known, 0], values[known, 1], labels[known], len(effects))
+    return _compare_events(*found, effects)
+
+
 @dataclass(frozen=True, eq=False)
 class LogRankTotal(Entry):
     """Log-rank sums over all sites."""
 
-    excess: FloatArray
-    covariance: FloatArray
-    squares: FloatArray
-    strata: FloatArray
+    scores: Scores
 
 
 @dataclass(frozen=True)
@@ -203,21 +204,26 @@ class SumLogRank(ColumnSum[LogRankRequest]):
         return LogRankRequest(self.n_clusters)
 
     def size(self, board: Board) -> int:
-        return self.n_clusters * (self.n_clusters + 3)
+        return self.n_clusters * (self.n_clusters + 1)
 
     @staticmethod
     def vector(site: PlacedSite, request: LogRankRequest) -> FloatArray:  # type: ignore[override]
-        parts = [(labels, values) for labels, values in site.blocks((TIMES, EVENTS), (1, 1))]
-        labels = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, np.intp)
-        values = np.vstack([part for _, part in parts]) if parts else np.zeros((0, 2))
-        known = ~np.isnan(values).any(axis=1)
-        found = _count_at_times(values[known, 0], values[known, 1], labels[known], request.n_clusters)
-        return np.concatenate([part.ravel() for part in _compare_events(*found)])
+        return np.concatenate([part.ravel() for part in _compare_at_site(site, np.zeros(request.n_clusters))])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        c = self.n_clusters
-        excess, covariance, squares, strata = np.split(total, [c, c + c * c, 2 * c + c * c])
-        return board.put(LogRankTotal(excess, covariance.reshape(c, c), squares, strata))
+        excess, covariance = np.split(total, [self.n_clusters])
+        return board.put(LogRankTotal(Scores(excess, covariance.reshape(self.n_clusters, -1))))
+
+
+@dataclass(frozen=True)
+class CompareHazards(FitEffects):
+    """Hazard ratios of clusters that are the same at all sites (Cox, stratified by site), and how far sites differ."""
+
+    name: ClassVar[str] = AFTER + "hazards"
+
+    @classmethod
+    def score(cls, site: PlacedSite, request: EffectsRequest) -> Scores:
+        return _compare_at_site(site, request.effects)
 
 
 # ------------------------------------------------------------------------------------------------- curves from counts
@@ -354,7 +360,10 @@ class Survival(Answered):
     hazard_ratio, hazard_lower, hazard_upper : array of shape (c,)
         Hazard of each cluster against all other rows of the same site (Peto), and its 95 % interval.
     i_squared : array of shape (c,)
-        Heterogeneity of the hazard ratio between sites, from 0 to 1; NaN where fewer than two sites know it.
+        Heterogeneity of the ratio between sites, from 0 to 1: of what a site differs from the common ratios of all
+        clusters, given the clusters that it has. NaN where fewer than two sites know it.
+    sites_p : array of shape (c,)
+        Test that all sites have the common ratios (Cochran's Q), not adjusted for the number of clusters.
     least_rows : int
         Curves end where fewer rows are at risk, or fewer than 30 times `noise`. Smaller counts than `least_rows` are
         not shown.
@@ -385,6 +394,7 @@ class Survival(Answered):
     hazard_lower: FloatArray
     hazard_upper: FloatArray
     i_squared: FloatArray
+    sites_p: FloatArray
     least_rows: int
     noise: float
     answer: Answer = field(repr=False)
@@ -452,13 +462,13 @@ class Survival(Answered):
     @property
     def notes(self) -> list[str]:
         """What a reader must know."""
-        of = "stratified by site" if self.stratified else "over all sites together"
+        of = self._tell_strata(", stratified by site", stratified=self.stratified)
         least, signal = self.least_rows, LEAST_SIGNAL * self.noise
         end = f"fewer than {least} rows are at risk"
         if signal > least:
             end = f"fewer than {number(signal)} rows are at risk, {LEAST_SIGNAL:g} times the noise in a count"
         notes = [
-            show_test(f"Log-rank test, {of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
+            show_test(f"Log-rank test{of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
             "Intervals are of 95 %. Hazard ratios are Peto's.",
             f"Curves end where {end}; counts below {least} are not shown.",
         ]
@@ -498,7 +508,7 @@ def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Sur
             _noise_covariance(lambda some: restricted_mean(_survival_curve(some), grid, horizon), counts, noise)
         )
     enough = shown[:, grid <= horizon].all(axis=1)
-    tests = _test_hazards(answer.board, counts, noise)
+    tests = _test_hazards(answer, counts, noise)
     return Survival(
         times=grid,
         curves=np.where(shown, curve, np.nan),
@@ -515,6 +525,7 @@ def read_survival(answer: Answer, horizon: float | None, least_rows: int) -> Sur
         noise=noise,
         answer=answer,
         **tests,
+        **CommonEffects.read(answer.board, len(counts))._asdict(),
     )
 
 
@@ -541,42 +552,40 @@ def _intervals(curve: FloatArray, error: FloatArray, noise: float) -> tuple[Floa
     return np.minimum(lower, upper), np.maximum(lower, upper)
 
 
-def _test_hazards(board: Board, counts: FloatArray, noise: float) -> dict[str, Any]:
+def _test_hazards(answer: Answer, counts: FloatArray, noise: float) -> dict[str, Any]:
     """The log-rank test and hazard ratios: of all sites' own sums or, with noise, of the counts on the grid."""
-    for total in board.find(LogRankTotal):
-        sums = LogRankSums(total.excess, total.covariance, total.squares, total.strata)
-        return _read_log_rank(sums, sums.covariance, stratified=True)
+    for total in answer.board.find(LogRankTotal):
+        found = _read_log_rank(total.scores, total.scores.covariance)
+        return found | {"stratified": answer.n_sites > 1}
 
-    def compare(some: FloatArray) -> LogRankSums:
-        return _compare_events(some[:, :-1, EVENT].T, np.maximum(_count_exposed(some), 0.0).T)
+    def compare(some: FloatArray) -> Scores:
+        return _compare_events(some[:, :-1, EVENT].T, np.maximum(_count_exposed(some), 0.0).T, np.zeros(len(some)))
 
     sums = compare(counts)
     added = _noise_covariance(lambda some: compare(some).excess, counts, noise)
-    return _read_log_rank(sums, sums.covariance + added, stratified=False)
+    return _read_log_rank(sums, sums.covariance + added) | {"stratified": False}
 
 
-def _read_log_rank(sums: LogRankSums, covariance: FloatArray, *, stratified: bool) -> dict[str, Any]:
+def _read_log_rank(sums: Scores, covariance: FloatArray) -> dict[str, Any]:
     statistic, df, p = excess_test(sums.excess, covariance)
     own, total = np.diag(sums.covariance), np.diag(covariance)
     own = np.where(own > ROUNDING, own, np.nan)
     ratio, error = sums.excess / own, np.sqrt(total) / own
-    between = i_squared(own, sums.excess, sums.squares, sums.strata)
     with np.errstate(over="ignore"):  # what noise hides may be of any size
         ratios = [np.exp(ratio + sign * Z * error) for sign in (0, -1, 1)]
     names = ("hazard_ratio", "hazard_lower", "hazard_upper")
-    known = {"statistic": statistic, "df": df, "p": p, "stratified": stratified, "i_squared": between}
-    return known | dict(zip(names, ratios, strict=True))
+    return {"statistic": statistic, "df": df, "p": p} | dict(zip(names, ratios, strict=True))
 
 
 def survival_phases(n_clusters: int, grid: Any) -> list[Phase[Any, Any]]:
     """The sums for curves and their test, on a grid as `outcomes` takes it."""
     if grid is not None and not isinstance(grid, Integral):
-        return [CountSurvival(n_clusters, _check_grid(grid)), SumLogRank(n_clusters)]
+        return [CountSurvival(n_clusters, _check_grid(grid)), SumLogRank(n_clusters), CompareHazards(n_clusters)]
     counted = CountSurvival(n_clusters, intervals=0 if grid is None else check_count(grid, "grid"))
     if counted.intervals > MOST_TIMES:
         raise ValueError(f"grid={grid:,} is too many intervals; at most {MOST_TIMES:,} are counted.")
     largest = CountMagnitudes(ColumnsRequest((TIMES,), (1,), np.array([-1])))
-    return [largest, counted, SumLogRank(n_clusters)]
+    return [largest, counted, SumLogRank(n_clusters), CompareHazards(n_clusters)]
 
 
 def _check_grid(grid: Any) -> tuple[float, ...]:

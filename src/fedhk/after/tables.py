@@ -87,9 +87,9 @@ class PrintedTable:
             raise ValueError(explain_names(unknown, list(self.columns), "The table", "column"))
 
     def to_csv(self) -> str:
-        """Write comma-separated values; notes are left out."""
-        file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows([self.columns, *self.rows])
+        """Write comma-separated values, with numbers as programs read them; notes are left out."""
+        file, lines = io.StringIO(), ([name, *map(_plain_numbers, cells)] for name, *cells in self.rows)
+        csv.writer(file, lineterminator="\n").writerows([self.columns, *lines])
         return file.getvalue()
 
     def to_latex(self, label: str | None = None) -> str:
@@ -180,6 +180,11 @@ class PrintedTable:
         return "\n".join([self.title, *map(line, [self.columns, *self.rows]), *self.notes])
 
 
+def _plain_numbers(text: str) -> str:
+    """Write numbers without separators of thousands, and with a hyphen for a minus sign."""
+    return re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text).replace("−", "-")
+
+
 def _are_words(column: Sequence[str]) -> bool:
     """Tell whether cells have words and no number in them."""
     text = "".join(column)
@@ -219,9 +224,10 @@ def show_count(count: float, least_rows: int, whole: float | None = None, noise:
     least = max(least_rows, math.ceil(SURE * noise))
     if round(count) < least and (noise or round(count) > 0):
         return f"< {least:,}"
+    count = max(round(count), 0)  # sums of rows, but for rounding
     if whole is None or (noise and whole < ROWS_OVER_NOISE * noise):
-        return f"{max(count, 0.0):,.0f}"
-    return f"{max(count, 0.0):,.0f} ({percent(max(count, 0.0) / whole)})" if whole > 0 else "–"
+        return f"{count:,}"
+    return f"{count:,} ({percent(count / whole)})" if whole > 0 else "–"
 
 
 def is_small(counts: FloatArray, least_rows: int) -> BoolArray:

@@ -98,15 +98,25 @@ class AnchorGraph:
 
         With a rank of 1 it is the second nearest, where there are two.
         """
-        rank = min(rank, self.n_anchors - 1)
-        size = self._chunk_size(rows)
-        readers = _readers(self.parts.without_levels(rows), self.anchors, size)
-        found = np.zeros(rows.n_rows)
-        for start in range(0, rows.n_rows, size):
-            part = slice(start, min(start + size, rows.n_rows))
-            apart = np.sum([np.maximum(-reader.load(part).by_row(), 0.0) for reader in readers], axis=0)
+        rank, found = min(rank, self.n_anchors - 1), np.zeros(rows.n_rows)
+        for part, apart in self.distances(rows):
             found[part] = np.partition(apart, rank, axis=1)[:, rank]
         return found
+
+    def nearest(self, rows: Rows) -> IntArray:
+        """Find the nearest anchor of each row, over all views together, (n,)."""
+        found = np.zeros(rows.n_rows, np.intp)
+        for part, apart in self.distances(rows):
+            found[part] = apart.argmin(axis=1)
+        return found
+
+    def distances(self, rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
+        """Ranges of rows, each with the squared distances of its rows to all anchors, over all views together."""
+        size = self._chunk_size(rows)
+        readers = _readers(self.parts.without_levels(rows), self.anchors, size)
+        for start in range(0, rows.n_rows, size):
+            part = slice(start, min(start + size, rows.n_rows))
+            yield part, np.sum([np.maximum(-reader.load(part).by_row(), 0.0) for reader in readers], axis=0)
 
     def affinities(self, rows: Rows) -> Any:
         """Compute the affinities of all rows, CSR of shape (n, columns); a row sums to 1, or 0 without a value."""

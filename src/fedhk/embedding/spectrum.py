@@ -174,7 +174,12 @@ def find_groups(
         return NO_GROUPS
     value, sums = find_value(affinities, n_clusters, sample_weight)
     labels = partition_anchors(graph.anchors, sums[-count:], n_clusters, seed)
-    return AnchorGroups(labels, value * (1.0 - value) * (1.0 - graph.parts.share), joint_weight)
+    return share_heat(AnchorGroups(labels, 0.0, joint_weight), graph, value)
+
+
+def share_heat(groups: AnchorGroups, graph: AnchorGraph, value: float) -> AnchorGroups:
+    """Return groups of anchors by which as much heat passes as the eigenvalue of the last cluster says."""
+    return replace(groups, share=value * (1.0 - value) * (1.0 - graph.parts.share) if len(groups.labels) else 0.0)
 
 
 def find_value(affinities: Any, n_clusters: int, sample_weight: FloatArray | None = None) -> tuple[float, FloatArray]:
@@ -247,6 +252,25 @@ def approximate_eigenvectors(
     outside = vectors - span @ (span.T @ vectors)
     left = np.linalg.norm(multiply(outside) - values * outside, axis=0)  # the same outside and inside, but for its sign
     return _choose_leading(values, vectors, outside * left, root, n_wanted)
+
+
+def restrict_eigenvectors(
+    directions: FloatArray, sums: FloatArray, inner: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUPS
+) -> Eigenvectors:
+    """Compute the best leading eigenvectors in the span of directions V, from V^T Z^T Z V and the sums of columns.
+
+    Errors are not known, because nothing is known outside of the span.
+    """
+    root = Root.of(sums, groups)
+    basis = root.remove(directions)
+    lengths = np.linalg.norm(basis, axis=0)
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    left, sizes, right = scipy.linalg.svd(basis / lengths, full_matrices=False, lapack_driver="gesvd")
+    kept = sizes > SPAN * sizes.max(initial=0.0)
+    mix = right[kept].T / sizes[kept] / lengths[:, None]
+    values, turns = _solve_symmetric(mix.T @ inner @ mix)
+    vectors = left[:, kept] @ turns
+    return _choose_leading(values, vectors, np.zeros_like(vectors), root, n_wanted)
 
 
 def solve_gram(total: FloatArray, n_wanted: int, groups: AnchorGroups = NO_GROUPS) -> Eigenvectors:

@@ -51,12 +51,17 @@ class PlacedSite(Site):
         counts = np.bincount(labels, minlength=self.model.parameters.n_clusters)
         return np.flatnonzero(counts[labels] >= self.least_rows)
 
-    def _read_shown(self) -> Rows:
-        rows = self._all_rows()
+    def view_rows(self) -> Rows:
+        """Return the same rows as they are before they are embedded, if the model embeds rows."""
+        model = self.model.in_views
+        return self.model_rows() if model is self.model else self._read_shown(model)
+
+    def _read_shown(self, model: FittedModel | None = None) -> Rows:
+        rows = self._all_rows(model)
         return rows if self.least_rows <= 1 else take(rows, self.shown())
 
-    def _all_rows(self) -> Rows:
-        model = self.model
+    def _all_rows(self, model: FittedModel | None = None) -> Rows:
+        model = self.model if model is None else model
         return model.rows(align_views(self.views, model.view_names, model.widths, self.name))
 
     def _place(self) -> IntArray:

@@ -17,16 +17,18 @@ from fedhk.after.binary import BinaryOutcome
 from fedhk.after.comparison import Comparison
 from fedhk.after.continuous import ContinuousOutcome
 from fedhk.after.drawings import draw_comparison, draw_profile, draw_stability, draw_survival
+from fedhk.after.effects import adjust_p_values
 from fedhk.after.profile import Profile
 from fedhk.after.run import Answered
-from fedhk.after.stability import EMBEDDED, Stability
+from fedhk.after.stability import Stability
 from fedhk.after.survival import EVENT_NAME, Survival
-from fedhk.after.tables import PrintedTable
+from fedhk.after.tables import PrintedTable, show_p
 from fedhk.data.folders import Federation
 from fedhk.data.further import align_tables
 from fedhk.data.named import SITES, NamedTable, named_views
 from fedhk.errors import DataError
 from fedhk.estimators.loading import load
+from fedhk.summary.drawing import Figure
 from fedhk.summary.facts import Extra
 from fedhk.summary.html import Markup, join, table, tag
 from fedhk.summary.words import join_names, number, show_date, two_digits
@@ -34,8 +36,8 @@ from fedhk.summary.words import join_names, number, show_date, two_digits
 # Columns that are named for each cluster, and the least difference that is worth a word (Cohen's "small" is 0.2).
 MOST_NAMED, LEAST_DIFFERENCE = 4, 0.2
 
-# Heterogeneity from which sites are said to disagree: Higgins calls .5 moderate and .75 high.
-SITES_DIFFER = 0.5
+# p-value, adjusted for the number of clusters and columns, below which sites are said to disagree.
+SITES_DIFFER = 0.05
 
 UNSEEN = "Clustering did not see this outcome."
 AGREE = "Sites agree on these differences, unless the contrary is said."
@@ -53,6 +55,12 @@ def _describe_answer(found: Any) -> Extra:
 def _show(name: str, title: str, words: str, sentences: Sequence[str], *content: Any) -> Extra:
     said = tag("ul", *(tag("li", sentence) for sentence in sentences)) if sentences else Markup("")
     return Extra(name, title, words, join(said, *content))
+
+
+def _show_figure(figure: Figure, sentences: Sequence[str]) -> Markup:
+    """Show a figure with sentences beside it, where there is room."""
+    said = tag("ul", *(tag("li", sentence) for sentence in sentences))
+    return tag("div", tag("div", figure.to_html(), class_="figures wide"), said, class_="beside")
 
 
 def _fold(printed: PrintedTable, summary: str) -> Markup:
@@ -81,15 +89,14 @@ def _(found: Stability) -> Extra:
             text += f" Without {join_names(list(without))} it would not be found."
         sentences.append(text)
     words = "Halves of the rows of each site were clustered anew, and models were made without each site."
-    words += f" {EMBEDDED}" if found.embedded else ""
-    figure = tag("div", draw_stability(found).to_html(), class_="figures wide")
+    figure = _show_figure(draw_stability(found), sentences)
     below = replace(found.table(), notes=[note for note in found.notes if note not in words])
-    return _show("trust", "Can the clusters be trusted?", words, sentences, figure, _list_notes(below))
+    return _show("trust", "Can the clusters be trusted?", words, (), figure, _list_notes(below))
 
 
 @_describe_answer.register
 def _(found: Profile) -> Extra:
-    sentences = []
+    sentences, sites_p = [], adjust_p_values(found.sites_p)
     for k in range(found.n_clusters):
         if found.rows[k] < found.least_rows:
             continue
@@ -101,14 +108,12 @@ def _(found: Profile) -> Extra:
         ]
         said = [_say_column(found, k, int(place)) for place in named]
         text = f"Cluster {k}: {'; '.join(said) if said else 'like all other rows in every column'}."
-        differ = [found.labels[p] for p in named if found.i_squared[k, p] >= SITES_DIFFER]
+        differ = [found.labels[p] for p in named if sites_p[k, p] < SITES_DIFFER]
         sentences.append(text + (f" Sites disagree on how much: {', '.join(differ)}." if differ else ""))
     compared = [AGREE] if np.isfinite(found.i_squared).any() else []
     words = " ".join(["How each cluster differs from all other rows.", *compared, *found.notes[-1:]])
-    figure = tag("div", draw_profile(found).to_html(), class_="figures wide")
-    return _show(
-        "profile", "What is special about each cluster?", words, sentences, figure, _fold(found.table(), "Table 1")
-    )
+    figure = _show_figure(draw_profile(found), sentences)
+    return _show("profile", "What is special about each cluster?", words, (), figure, _fold(found.table(), "Table 1"))
 
 
 def _say_column(found: Profile, k: int, place: int) -> str:
@@ -138,13 +143,16 @@ def _round_mean(mean: float, found: Profile, place: int) -> str:
 def _say_ratio(
     what: str,
     interval: Sequence[float],
-    heterogeneity: float,
+    between: tuple[float, float],
     *,
     stratified: bool,
     event: str = "the event",
     sides: tuple[str, str] = ("more often", "less often"),
 ) -> str:
-    """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree."""
+    """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree.
+
+    `between` is the heterogeneity between sites and its adjusted p-value.
+    """
     ratio, lower, upper = interval
     if not np.isfinite(lower):
         return "cannot be compared with the others: there are too few events, or it is alone at its sites."
@@ -154,12 +162,13 @@ def _say_ratio(
     where = " at the same site" if stratified else ""
     numbers = f"{what} {number(ratio, 2)}, {number(lower, 2)} to {number(upper, 2)}"
     text = f"has {event} {side} than the others{where} ({numbers})."
-    if np.isnan(heterogeneity):
+    i_squared, p = between
+    if np.isnan(p):
         return text
     agree = "Sites agree on that, as far as chance lets one tell"
-    if heterogeneity >= SITES_DIFFER:
+    if p < SITES_DIFFER:
         agree = "Sites disagree on how much" if lower > 1 or upper < 1 else "Sites disagree on that"
-    return f"{text} {agree} (I² {number(heterogeneity, 2)})."
+    return f"{text} {agree} (I² {number(i_squared, 2)}, p {show_p(p)})."
 
 
 def _join_others(means: FloatArray, k: int) -> str:
@@ -174,30 +183,31 @@ def _join_others(means: FloatArray, k: int) -> str:
 
 @_describe_answer.register
 def _(found: Survival) -> Extra:
-    sentences = []
+    sentences, sites_p = [], adjust_p_values(found.sites_p)
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
         interval = found.hazard_ratio[k], found.hazard_lower[k], found.hazard_upper[k]
         event = "the event" if found.event_name == EVENT_NAME else f"the event ({found.event_name})"
         how: dict[str, Any] = {"stratified": found.stratified, "event": event, "sides": SOONER}
-        text = _say_ratio("hazard ratio", interval, found.i_squared[k], **how)
+        text = _say_ratio("hazard ratio", interval, (found.i_squared[k], sites_p[k]), **how)
         mean = found.restricted_mean[k]
         if np.isfinite(mean):
             others = _join_others(found.restricted_mean, k)
             text += f" Mean {found.time_name} without event up to {number(found.horizon)}: {number(mean)}{others}."
         sentences.append(f"Cluster {k} {text}")
     title = "What becomes of each cluster?" + (f" ({found.name})" if found.name else "")
-    figure = tag("div", draw_survival(found).to_html(), class_="figures wide")
+    figure = _show_figure(draw_survival(found), sentences)
     words = " ".join([UNSEEN, *found.notes[:1]])
-    return _show("survival", title, words, sentences, figure, _list_notes(found.table(), 1))
+    return _show("survival", title, words, (), figure, _list_notes(found.table(), 1))
 
 
 @_describe_answer.register
 def _(found: BinaryOutcome) -> Extra:
-    sentences = []
+    sentences, sites_p = [], adjust_p_values(found.sites_p)
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
         interval = found.odds_ratio[k], found.odds_lower[k], found.odds_upper[k]
         event = f"the event ({found.name})" if found.name else "the event"
-        text = _say_ratio("odds ratio", interval, found.i_squared[k], stratified=found.stratified, event=event)
+        between = found.i_squared[k], sites_p[k]
+        text = _say_ratio("odds ratio", interval, between, stratified=found.stratified, event=event)
         sentences.append(f"Cluster {k} {text}")
     words = " ".join([UNSEEN, *found.notes[:1]])
     numbers = _fold(found.table(), "Numbers")

@@ -17,6 +17,7 @@ from fedhk.summary.drawing import (
     KIND_COLOURS,
     Figure,
     cluster_colour,
+    count_levels,
     describe,
     draw_differences,
     draw_grid,
@@ -111,7 +112,8 @@ def draw_features(facts: Facts, clusters: Sequence[int], ax: Axes | None = None)
     order = np.argsort(-furthest, kind="stable")
     shown = [int(place) for place in order[:MOST_FEATURES] if furthest[place] > 0]
     labels, left = _label([names[place] for place in shown])
-    with page_axes(ax, 66.0 + 19.0 * max(len(shown), 1), (left, 10.0, 26.0, 38.0)) as axes:
+    line = 19.0 * count_levels(away[:, shown]) ** 0.5
+    with page_axes(ax, 66.0 + line * max(len(shown), 1), (left, 10.0, 26.0, 38.0)) as axes:
         draw_differences(axes, away[:, shown], labels, [names[place] for place in shown], clusters)
         # to the right, because it is longer than the axes where names of features are long
         axes.set_xlabel("centre less mean, in standard deviations", loc="right")

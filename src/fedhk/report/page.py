@@ -234,7 +234,7 @@ def _sites(facts: Facts) -> Iterator[_Section]:
 def _site_models(facts: Facts) -> _Section:
     terms = {"certainty": "largest membership of a row, on average"}
     if facts.has_rows:
-        terms["separation"] = "1 where rows lie on their centres, 0 where they are between two"
+        terms["separation"] = "1 where rows lie on the means of their clusters, 0 where they are between two"
     if facts.n_moved:
         terms["rows moved"] = "share of rows that are in another cluster than in the global model"
     if facts.personal:

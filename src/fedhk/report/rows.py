@@ -12,6 +12,7 @@ import numpy as np
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.clients import check_clients
 from fedhk.data.views import check_views, fit_table
+from fedhk.embedding.affinity import AnchorGraph
 from fedhk.errors import DataError
 from fedhk.evaluation import measure_rows
 from fedhk.summary.facts import Facts, Gain, Rows, View
@@ -115,11 +116,21 @@ def _measure_spread(view: View, rows: Sequence[Rows]) -> View:
 
 
 def _separation(model: Any, rows: Rows) -> float:
-    """Compute the simplified silhouette of Hruschka with the kernel distances of the model."""
-    if model.n_clusters_ < 2 or not len(rows.labels):
+    """Compute the simplified silhouette of Hruschka, by distances to the means of clusters in the views.
+
+    Distances in an embedding, or of a kernel, hardly differ between rows: by them all clusters would be apart.
+    """
+    few = rows.sample(MOST_SEPARATED)
+    if model.n_clusters_ < 2 or not len(few.labels):
         return float("nan")
-    nearest = np.partition(model.transform(rows.sample(MOST_SEPARATED).views_of(model)), 1, axis=1)[:, :2]
-    return float(np.mean(1.0 - nearest[:, 0] / np.maximum(nearest[:, 1], 1e-300)))
+    fitted = model._model.in_views
+    views = check_views(few.views_of(model), names=model.view_names_, widths=fitted.widths, missing_views=True)
+    graph, place = AnchorGraph(fitted.parameters.centers, 1, 1.0, 1.0), np.arange(len(few.labels))
+    apart = np.sqrt(np.vstack([part for _, part in graph.distances(fitted.rows(views))]))
+    own = apart[place, few.labels].copy()
+    apart[place, few.labels] = np.inf
+    next_one = apart.min(axis=1)
+    return float(np.mean((next_one - own) / np.maximum(np.maximum(next_one, own), 1e-300)))
 
 
 def _gain(facts: Facts, site: str, rows: Rows, model: Any, own: Any) -> Gain:

@@ -91,7 +91,9 @@ def selection(tried: Sequence[TriedNumber], ax: Axes | None = None) -> Figure:
         for kind, heights in enumerate(([one.score for one in numbers], [one.gap for one in numbers])):
             describe(axes.plot(places, heights, color=KIND_COLOURS[0], linestyle=("-", ":")[kind])[0], "line")
             fill = PAPER if kind else KIND_COLOURS[0]
-            look: dict[str, Any] = {"s": 49, "facecolor": fill, "edgecolor": KIND_COLOURS[0], "zorder": 3}
+            # with one view both are the same: a small disc of the score lies on a ring of the gap
+            look: dict[str, Any] = {"s": (25, 81)[kind], "zorder": 4 - kind}
+            look |= {"facecolor": fill, "edgecolor": KIND_COLOURS[0]}
             marks = axes.scatter(places, heights, label=("score", "gap")[kind], **look)
             describe(marks, "mark missing" if kind else "mark", [_tell_number(one) for one in numbers])
         if chosen in numbers:

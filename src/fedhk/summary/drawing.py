@@ -18,7 +18,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from fedhk._typing import FloatArray
+from fedhk._typing import FloatArray, IntArray
 from fedhk.errors import FedHKError
 from fedhk.summary.html import Markup, style_sheet, table, tag
 from fedhk.summary.words import number
@@ -118,6 +118,10 @@ def number_colour(cluster: int) -> str:
     return PAPER if 1.05 / (light + 0.05) > (light + 0.05) / 0.05 else BLACK
 
 
+# Width of a small disc beside the range of the values that are drawn.
+DISC_WIDTH = 0.06
+
+
 def draw_badges(ax: Axes, places: FloatArray, clusters: Sequence[int], titles: Sequence[str], *, small: bool) -> None:
     """Draw a disc with the number of a cluster at each place; selectors of clusters find it."""
     colours = [cluster_colour(k) for k in clusters]
@@ -138,17 +142,46 @@ def draw_differences(
     """Draw how far clusters are from the mean or the rest: a line for each column, a disc for each cluster.
 
     `values` has a row for each of the clusters; where it is not finite, there is no disc. Labels are written beside
-    lines, names are in tooltips.
+    lines, names are in tooltips. Discs that would hide each other stand one above the other.
     """
     describe(ax.axvline(0.0, color=SOFT, linewidth=1), "rule")
-    for k, away in zip(clusters, values, strict=True):
+    lifted = stack_discs(values)
+    for k, away, lift in zip(clusters, values, lifted, strict=True):
         there = [int(y) for y in np.flatnonzero(np.isfinite(away))]
         texts = [f"{names[y]}, cluster {k}: {number(away[y], 2)}" for y in there]
-        draw_badges(ax, np.column_stack([away[there], there]), [k] * len(there), texts, small=True)
+        draw_badges(ax, np.column_stack([away[there], there + lift[there]]), [k] * len(there), texts, small=True)
     ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
     ax.margins(x=0.08)
     ax.set_yticks(range(len(labels)), labels, parse_math=False)
     draw_grid(ax, "x")
+
+
+def count_levels(values: FloatArray) -> int:
+    """Count how many discs stand one above the other in the fullest line of `draw_differences`."""
+    return int(_find_levels(values).max(initial=0)) + 1
+
+
+def stack_discs(values: FloatArray) -> FloatArray:
+    """Find how far discs are lifted from their lines, which are 1 apart, so that they do not hide each other."""
+    levels = _find_levels(values)
+    most = levels.max(axis=0, initial=0)
+    return np.asarray((levels - most / 2) / (most + 1))
+
+
+def _find_levels(values: FloatArray) -> IntArray:
+    """Find the level of each disc in its line: the first one where no other is within its width."""
+    known = values[np.isfinite(values)]
+    width = DISC_WIDTH * (float(np.ptp(known)) if len(known) else 0.0)
+    levels = np.zeros(values.shape, np.intp)
+    for line in range(values.shape[1]):
+        ends: list[float] = []  # of the last disc of each level
+        for k in np.argsort(values[:, line], kind="stable"):
+            place = values[k, line]
+            if np.isfinite(place):
+                free = next((level for level, end in enumerate(ends) if place >= end + width), len(ends))
+                levels[k, line] = free
+                ends[free:] = [place, *ends[free + 1 :]]
+    return levels
 
 
 def shorten_ticks(axis: Any) -> None:

@@ -109,23 +109,25 @@ def _tell_certainty(facts: Facts) -> str:
         return ""
     certainty = np.concatenate(parts)
     text = (
-        f"The mean certainty of a row is {two_digits(float(certainty.mean()))} of 1; "
-        f"{percent(float(np.mean(certainty < UNSURE)))} of the rows are between clusters (below {UNSURE})."
+        f"The mean certainty of a row is {_round_certainty(float(certainty.mean()))} of 1; "
+        f"{percent(float(np.mean(certainty < UNSURE)))} of the rows are between clusters (below {UNSURE}). Certainty "
+        "says how much nearer the cluster of a row is than the next one, not how likely it is right or real: for that, "
+        "ask how stable clusters are."
     )
     separation = _mean_separation(facts)
     if separation is not None:
         levels = {0.5: "well apart", 0.25: "apart, with rows between them"}
         apart = next((words for least, words in levels.items() if separation >= least), "hardly apart")
         text += (
-            f" Separation is {two_digits(separation)} (1: rows lie on their centres, 0: between two): clusters are "
-            f"{apart}."
-        )
-    if facts.fuzzifier < 1.2:
-        text += (
-            f" With a fuzzifier of {number(facts.fuzzifier)} memberships are nearly all-or-nothing, so that certainty "
-            "says which centre is nearest, not how likely the cluster is real."
+            f" Separation is {two_digits(separation)} (simplified silhouette; 1: rows lie on the means of "
+            f"their clusters, 0: between two): by their means, clusters are {apart}."
         )
     return text
+
+
+def _round_certainty(value: float) -> str:
+    """Write a mean certainty with two digits; none is so sure that it is 1."""
+    return "over 0.99" if 0.995 <= value < 1.0 else two_digits(value)
 
 
 def _mean_separation(facts: Facts) -> float | None:
