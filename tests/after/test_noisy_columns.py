@@ -8,8 +8,9 @@ from scipy import stats
 
 import fedhk
 from after.hospitals import make_hospital
+from fedhk._shares import share_out
 from fedhk.after.columns import ClusterColumns, ColumnsRequest, SumColumns, bin_edges, read_quartiles
-from fedhk.after.noisy_columns import ROWS_OVER_NOISE, _share_out, expect_rows, read_noisy
+from fedhk.after.noisy_columns import ROWS_OVER_NOISE, expect_rows, read_noisy
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.ledger import Ledger, ledger_file
 from sealed_runs import seeded_noise
@@ -95,7 +96,7 @@ def test_shown_spreads_and_medians_are_near():
 
 def test_counts_are_shared_out_as_near_as_possible():
     given = np.array([[5.0, -3.0, 4.0], [1.0, 1.0, 1.0], [9.0, 0.0, -9.0]])
-    shared = _share_out(given, np.array([6.0, 6.0, 0.0]))
+    shared = share_out(given, np.array([6.0, 6.0, 0.0]))
     np.testing.assert_allclose(shared, [[3.5, 0.0, 2.5], [2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
 
 
