@@ -137,3 +137,17 @@ def test_rows_needed_are_those_at_which_means_begin_to_show(monkeypatch):
     np.testing.assert_allclose(needed, ROWS_OVER_NOISE * found.noise, rtol=0.01)
     alone = expect_rows(SumColumns(columns, 3, 20), budget, False, 3)
     np.testing.assert_allclose(alone, np.sqrt(3) * needed)
+
+
+@pytest.mark.parametrize("noise", [20.0, 50.0, 150.0])
+def test_a_mean_is_shown_where_noise_moves_it_by_less_than_all_rows_differ(noise):
+    rng, shown, exact = np.random.default_rng(4), [], []
+    spread = np.sqrt([2 * 5 / (49 * 8), 20 * 20 / (1600 * 41)])
+    for _ in range(50):
+        known = read_noisy(make_sums((400, 900, 3000), noise, rng)[0], COLUMNS)
+        error, is_shown = known.error[:, :2], ~np.isnan(known.mean[:, :2])
+        shown.append(np.where(is_shown, error / spread, 0.0).max())
+        possible = 2 * noise / np.array([400.0, 900.0, 3000.0])[:, None] / spread
+        exact.append(is_shown[possible < 0.5])
+    assert max(shown) < 2.0
+    assert np.concatenate(exact).all()

@@ -71,6 +71,8 @@ def read_noisy(found: ClusterColumns, columns: ColumnsRequest) -> Known:
     var, off = _variances(possible)
     # rows of one cluster may be alike; a mean says something where it is surer than rows differ from each other
     differ = np.sqrt(sum(_variances(everything)))
+    if everything.histograms.size:  # counts in bins say better than squares how far rows are apart
+        differ[:, columns.numbers] = np.minimum(differ[:, columns.numbers], _spread_of_bins(everything.histograms))
     in_numbers = np.isin(np.arange(columns.width), columns.numbers)
     most = np.where(in_numbers, np.minimum(differ, EVEN_SPREAD), EVEN_SPREAD)
     known = (error < most) & (seen >= FEWEST) & (rows[:, None] > 0)
@@ -105,6 +107,14 @@ def _make_possible(found: ClusterColumns, columns: ColumnsRequest) -> ClusterCol
         wanted = seen[:, columns.numbers].ravel()
         histograms = share_out(histograms.reshape(-1, bins), wanted).reshape(c, numbers, bins)
     return replace(found, rows=rows, seen=seen, sums=sums, squares=squares, histograms=histograms)
+
+
+def _spread_of_bins(histograms: FloatArray) -> FloatArray:
+    """Compute standard deviations, (c, numbers), from counts in bins of one width, (c, numbers, bins)."""
+    middle = (np.arange(histograms.shape[2]) + 0.5) / histograms.shape[2]
+    shares = histograms / np.maximum(histograms.sum(axis=2, keepdims=True), 1e-300)
+    spread: FloatArray = np.sqrt(np.maximum(shares @ np.square(middle) - np.square(shares @ middle), 0.0))
+    return spread
 
 
 def _variances(found: ClusterColumns) -> tuple[FloatArray, FloatArray]:
