@@ -564,15 +564,17 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     ) -> list[Callable[[Run], None]]:
         """Return the functions to call after every exchange: save a checkpoint, show progress."""
         hooks: list[Callable[[Run], None]] = []
+        names = [phase.name for phase in phases]
         if folder is not None:
 
             def save(run: Run) -> None:
                 if not run.board.has(Reports):  # own models are in no checkpoint: a resumed run must deliver again
-                    save_run(folder, run, plan)
+                    save_run(folder, run, plan, names)
 
             hooks.append(save)
         if self.verbose:
-            hooks.append(show_progress([phase.name for phase in phases], self.max_rounds))
+            show = show_progress(self.max_rounds)
+            hooks.append(lambda run: show(run, names))
         return hooks
 
     # -------------------------------------------------------------------------------------------------- after the run
