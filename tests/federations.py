@@ -283,8 +283,8 @@ class Stop(BaseException):
 def resumed_after(last, model, sites, monkeypatch):
     """A fit that is killed after so many exchanges, and goes on from its checkpoint."""
 
-    def save_then_stop(folder: Path, run: Run, plan: dict[str, Any]) -> None:
-        save_run(folder, run, plan)
+    def save_then_stop(folder: Path, run: Run, *others: Any) -> None:
+        save_run(folder, run, *others)
         if run.exchange == last:
             raise Stop
 

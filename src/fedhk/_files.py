@@ -138,6 +138,22 @@ def replacing(out: Path, mode: int = 0o700) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def hold(path: str | os.PathLike[str]) -> bool:
+    """Lock the file of this name until this process ends, also if another program takes its place.
+
+    Return whether that was possible: False if another process holds it. On Windows nothing is locked.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, OWNER_ONLY)
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return False
+    os.set_inheritable(handle, True)
+    return True
+
+
 @contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
     """Lock the file of this name, after waiting for other processes; the lock ends with the process."""

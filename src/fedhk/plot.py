@@ -170,7 +170,7 @@ def convergence(model: Any, sites: Any = None, *, site: str | None = None, ax: A
     """Draw the objective by round."""
     facts = _read(model, sites, site)
     _need(facts.rounds, "rounds", "it has no history")
-    return _draw(charts.convergence(facts.rounds, ax, facts.step_name))
+    return _draw(charts.convergence(facts.rounds, ax, facts.step_name, noisy=facts.privacy is not None))
 
 
 def selection(model: Any, sites: Any = None, *, site: str | None = None, ax: Axes | None = None) -> Plot:

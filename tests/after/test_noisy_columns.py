@@ -8,8 +8,9 @@ from scipy import stats
 
 import fedhk
 from after.hospitals import make_hospital
+from fedhk._shares import share_out
 from fedhk.after.columns import ClusterColumns, ColumnsRequest, SumColumns, bin_edges, read_quartiles
-from fedhk.after.noisy_columns import ROWS_OVER_NOISE, _share_out, expect_rows, read_noisy
+from fedhk.after.noisy_columns import ROWS_OVER_NOISE, expect_rows, read_noisy
 from fedhk.privacy import DifferentialPrivacy
 from fedhk.privacy.ledger import Ledger, ledger_file
 from sealed_runs import seeded_noise
@@ -95,7 +96,7 @@ def test_shown_spreads_and_medians_are_near():
 
 def test_counts_are_shared_out_as_near_as_possible():
     given = np.array([[5.0, -3.0, 4.0], [1.0, 1.0, 1.0], [9.0, 0.0, -9.0]])
-    shared = _share_out(given, np.array([6.0, 6.0, 0.0]))
+    shared = share_out(given, np.array([6.0, 6.0, 0.0]))
     np.testing.assert_allclose(shared, [[3.5, 0.0, 2.5], [2.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
 
 
@@ -136,3 +137,17 @@ def test_rows_needed_are_those_at_which_means_begin_to_show(monkeypatch):
     np.testing.assert_allclose(needed, ROWS_OVER_NOISE * found.noise, rtol=0.01)
     alone = expect_rows(SumColumns(columns, 3, 20), budget, False, 3)
     np.testing.assert_allclose(alone, np.sqrt(3) * needed)
+
+
+@pytest.mark.parametrize("noise", [20.0, 50.0, 150.0])
+def test_a_mean_is_shown_where_noise_moves_it_by_less_than_all_rows_differ(noise):
+    rng, shown, exact = np.random.default_rng(4), [], []
+    spread = np.sqrt([2 * 5 / (49 * 8), 20 * 20 / (1600 * 41)])
+    for _ in range(50):
+        known = read_noisy(make_sums((400, 900, 3000), noise, rng)[0], COLUMNS)
+        error, is_shown = known.error[:, :2], ~np.isnan(known.mean[:, :2])
+        shown.append(np.where(is_shown, error / spread, 0.0).max())
+        possible = 2 * noise / np.array([400.0, 900.0, 3000.0])[:, None] / spread
+        exact.append(is_shown[possible < 0.5])
+    assert max(shown) < 2.0
+    assert np.concatenate(exact).all()

@@ -128,6 +128,18 @@ def test_run_model_file_and_site(run, hospitals):
     assert json.loads(own.stdout)["models"]["model"]["members"] == 80
 
 
+def test_what_a_site_got_of_a_run_over_a_network(run, hospitals, tmp_path):
+    got, later = tmp_path / "state" / "oslo" / "run", run.parent / "later"
+    (got / "sites").mkdir(parents=True)
+    for name in ("model.safetensors", "sites/oslo.safetensors"):
+        shutil.copy(run / name, got / name)
+    given = ("--non-members", later / "oslo", "--shadows", 0, "--json")
+    for site in ((), ("--site", "oslo")):
+        found = json.loads(call("attack", got, *site, "--members", hospitals / "oslo", *given).stdout)
+        assert (found["models"]["model"]["members"], found["models"]["model"]["others"]) == (80, 30)
+    assert "--members" in usage("attack", got, *given)
+
+
 def test_bad_data_of_attack(run, hospitals):
     later = run.parent / "later"
     assert "does not exist" in refusal("attack", run.parent / "nowhere", "-k", 2)
@@ -167,3 +179,10 @@ def test_a_run_is_made_once_more_and_asked_which_rows_it_had(run):
 def test_bad_data_of_an_audit_of_a_run(run, hospitals):
     assert "is no run folder" in refusal("run", hospitals)
     assert "canaries=100 must be between 20 and half of the 160 rows, 80" in refusal("run", run, "--canaries", 100)
+
+
+def test_an_audit_of_a_run_over_a_network_names_what_its_sites_can_do(run):
+    config = run / "config.toml"
+    config.write_text("\n".join(line for line in config.read_text().splitlines() if not line.startswith("data")))
+    said = refusal("run", run)
+    assert "fedhk audit attack STATE/NAME/run --site NAME --members DATA --non-members OTHER" in said

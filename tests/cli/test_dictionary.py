@@ -64,6 +64,7 @@ def test_dates_and_codes_are_found(tmp_path):
     known = read_dictionary(tmp_path / "a" / "dictionary.toml")["lab"]
     assert [entry.kind for entry in known.values()] == ["number", "category", "date", "number"]
     assert known["score"].missing == ("-999",)
+    assert "missing = [-999]" in (tmp_path / "a" / "dictionary.toml").read_text()
 
 
 def test_codes_are_written_as_files_have_them(tmp_path):

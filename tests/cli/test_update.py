@@ -191,8 +191,8 @@ class TestPrivacy:
         told = json.loads(call("ledger", ledger.parent, "--delta", 1e-4, "--json").stdout)["sites"]
         assert max(site["epsilon"]["replace"] for site in told.values()) == pytest.approx(spent[2])
         assert {len(site["runs"]) for site in told.values()} == {3}
-        assert {run["kind"] for site in told.values() for run in site["runs"]} == {"fit or update"}
-        assert [run["sums"] for run in told["oslo"]["runs"]][1:] == [["noisy round"]] * 2
+        assert [run["kind"] for run in told["oslo"]["runs"]] == ["fit", "update", "update"]
+        assert [run["sums"] for run in told["oslo"]["runs"]][1:] == [["update round"]] * 2
         said = call("update", run, later, "--epsilon", 2, "--out", tmp_path / "cheap").stderr
         assert "This update can spend epsilon 2 at delta 0.0001 more at each site." in said
         cheap = json.loads((tmp_path / "cheap" / "summary.json").read_text())["privacy_spent"][0]

@@ -74,7 +74,7 @@ class Deployment:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             reached = peek(self.out / CHECKPOINT)
-            if reached is not None and len(reached.history) >= number:
+            if reached is not None and len(reached[0].history) >= number:
                 return
             time.sleep(0.5)
         raise AssertionError(f"round {number} was not reached within {patience} s")

@@ -24,7 +24,8 @@ def data():
 def lines(data, **changes):
     phases, stream = make_phases(**changes), io.StringIO()
     names = [phase.name for phase in phases]
-    run, _ = run_sites(phases, data.sites, after=[show_progress(names, changes["max_rounds"], stream)])
+    show = show_progress(changes["max_rounds"], stream)
+    run, _ = run_sites(phases, data.sites, after=[lambda run: show(run, names)])
     return run, stream.getvalue().splitlines()
 
 
@@ -42,11 +43,13 @@ def test_every_round_has_its_line_with_objective_change_and_bytes(data):
         assert (found[3] is None) == (number == 1)
 
 
-def test_phases_before_the_rounds_are_named(data):
+def test_phases_before_the_rounds_are_named_and_counted(data):
     _, said = lines(data, max_rounds=1, heat_coef="absdev")
     setup = [line for line in said if line.startswith("set-up")]
     assert setup
-    assert all("MB" in line for line in setup)
+    steps = [re.fullmatch(r"set-up: [\w ]+, step (\d+) of (\d+), exchange \d+, [\d.]+ MB", line) for line in setup]
+    assert [int(step[1]) for step in steps] == sorted(int(step[1]) for step in steps)
+    assert {int(step[2]) for step in steps} == {len(make_phases(max_rounds=1, heat_coef="absdev"))}
 
 
 def test_bytes_only_grow_and_end_with_those_of_the_history(data):
@@ -78,10 +81,3 @@ def test_the_first_phase_and_the_number_of_clusters_that_was_found_are_said(data
     said = [line for line in capsys.readouterr().err.splitlines() if "clusters: " in line]
     assert said[0].startswith("2 clusters: no clear number")
     assert said[1] == "2 clusters: looking for a start"
-
-
-def test_exchanges_are_numbered_where_phases_are_not_known(data):
-    stream = io.StringIO()
-    run_sites(make_phases(max_rounds=1), data.sites, after=[show_progress([], 1, stream)])
-    assert stream.getvalue().startswith("set-up: exchange 1, ")
-    assert "round 1 of at most 1" in stream.getvalue()

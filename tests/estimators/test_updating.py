@@ -13,6 +13,7 @@ import fedhk
 from fedhk import EFKMVC, HeatKernelMVC, datasets
 from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
+from fedhk.privacy.accounting import spent
 
 CENTERS = np.array([[0.0, 0, 0, 0], [9, 0, 0, 0], [0, 9, 0, 0]])
 
@@ -292,3 +293,16 @@ def test_columns_are_known_by_their_names_and_levels():
         assert updated.view_columns_ == model.view_columns_
         centers.append(updated.cluster_centers_[0])
     assert_array_equal(*centers)
+
+
+@pytest.mark.parametrize(("rounds", "expected"), [(3, 3), (10, 6)])
+def test_an_update_with_noise_spends_its_whole_budget_in_the_rounds_that_are_asked_for(rounds, expected):
+    model = EFKMVC(3, random_state=0, privacy=DifferentialPrivacy(8.0, 1e-5, (-20, 20)), n_init=3)
+    model.fit(make_rows(0)[0])
+    fitted = len(model.releases_["site-0"])
+    privacy = DifferentialPrivacy(2.0, 1e-5, (-20, 20))
+    model.set_params(privacy=privacy).update(make_rows(1)[0], rounds=rounds)
+    made = model.releases_["site-0"][fitted:]
+    assert [line["phase"] for line in made] == ["update round"] * expected
+    assert model.updates_[-1]["rounds"] == expected
+    assert spent([line["multiplier"] for line in made], 1e-5) == pytest.approx(2.0, abs=1e-3)

@@ -178,9 +178,10 @@ def test_a_long_history_and_many_refusals_fit_into_a_checkpoint(tmp_path):
 
 
 def test_progress_can_be_read_without_knowing_what_is_on_the_board(sites, tmp_path, monkeypatch):
-    run, _ = run_sites(make_plan(2), sites, after=[lambda run: save_run(tmp_path, run, PLAN)])
+    run, _ = run_sites(make_plan(2), sites, after=[lambda run: save_run(tmp_path, run, PLAN, ["schema", "round"])])
     monkeypatch.setattr("fedhk.federation.codec.subclasses", lambda _: [])
-    reached = peek(tmp_path)
+    reached, phases = peek(tmp_path)
+    assert phases == ("schema", "round")
     assert reached.history == run.history
     assert reached.board.entries == {}
     assert peek(tmp_path / "nowhere") is None

@@ -97,3 +97,15 @@ def test_many_sites_and_clusters_make_a_readable_small_page():
         assert len(project(facts, view).points) <= MOST_POINTS
     folded = [attributes["id"] for tag, attributes in page.tags if tag == "details" and "id" in attributes]
     assert {"sizes", "models", "weights"} <= set(folded)
+
+
+def test_the_page_of_a_run_with_noise_over_a_network_says_what_is_noise_and_where_ledgers_are():
+    facts = replace(made_up(), sites=(), privacy=(2.0, 1e-6), released_only=True, elsewhere=True)
+    page = Page(render(facts))
+    assert "Centres, means and spreads were released with noise" in page.words
+    assert "After the first round it" not in page.words
+    assert "rises and falls are noise" in page.words
+    released = page.section("privacy")
+    assert "`" not in released.words
+    assert "<code>fedhk ledger</code>" in released.source
+    assert "--own STATE/NAME/run --data DATA</code> makes, there, the page of a site" in page.source

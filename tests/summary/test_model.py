@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
 import fedhk
+from fedhk.data.levels import Encoded
 from fedhk.datasets import make_sites
-from fedhk.summary.model import model_html
+from fedhk.privacy import DifferentialPrivacy
+from fedhk.summary.model import model_html, read_model
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +32,22 @@ def test_without_matplotlib_it_says_so_much_without_a_drawing(model, monkeypatch
     assert "3 clusters among" in text
     assert "<svg" not in text
     assert text.split('<div class="figures">')[0] == drawn.split('<div class="figures">')[0]
+
+
+def test_levels_of_a_category_are_shares_also_where_noise_moved_the_centres():
+    rng = np.random.default_rng(0)
+    sites = {}
+    for site in "abc":
+        women, age = rng.random(60) < 0.8, rng.normal(60, 10, 60)
+        table = np.column_stack([women, ~women, age]).astype(np.float64)
+        sites[site] = {"record": Encoded(table, ("sex = F", "sex = M", "age"))}
+    privacy = DifferentialPrivacy(0.5, 1e-5, [([0, 0, 18], [1, 1, 110])])
+    fitted = fedhk.EFKMVC(2, random_state=0, privacy=privacy).fit(sites)
+    centers = fitted.cluster_centers_[0]
+    (view,) = read_model(fitted).views
+    assert abs(centers[:, :2].sum(axis=1) - 1).max() > 0.05
+    np.testing.assert_allclose(view.centers[:, :2].sum(axis=1), 1.0)
+    assert (view.centers[:, :2] >= 0).all()
+    np.testing.assert_allclose(view.mean[:2].sum(), 1.0)
+    np.testing.assert_array_equal(view.centers[:, 2], centers[:, 2])
+    assert "rises and falls are noise" in model_html(fitted)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedhk._shares import share_out
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.after.columns import ClusterColumns, ColumnsRequest, GivenRanges, SumColumns
 from fedhk.after.effects import FEWEST, variance
@@ -60,6 +61,8 @@ def read_noisy(found: ClusterColumns, columns: ColumnsRequest) -> Known:
     var, off = _variances(possible)
     # rows of one cluster may be alike; a mean says something where it is surer than rows differ from each other
     differ = np.sqrt(sum(_variances(everything)))
+    if everything.histograms.size:  # counts in bins say better than squares how far rows are apart
+        differ[:, columns.numbers] = np.minimum(differ[:, columns.numbers], _spread_of_bins(everything.histograms))
     in_numbers = np.isin(np.arange(columns.width), columns.numbers)
     most = np.where(in_numbers, np.minimum(differ, EVEN_SPREAD), EVEN_SPREAD)
     known = (error < most) & (seen >= FEWEST) & (rows[:, None] > 0)
@@ -84,7 +87,7 @@ def _make_possible(found: ClusterColumns, columns: ColumnsRequest) -> ClusterCol
     seen = np.clip(found.seen, 0.0, rows[:, None])
     sums = np.clip(found.sums, 0.0, seen)
     for group in columns.groups:
-        sums[:, group] = _share_out(found.sums[:, group], seen[:, group[0]])
+        sums[:, group] = share_out(found.sums[:, group], seen[:, group[0]])
     with np.errstate(divide="ignore", invalid="ignore"):
         least = np.where(seen > 0, np.square(sums) / seen, 0.0)
     squares = np.where(np.isin(np.arange(columns.width), columns.numbers), np.clip(found.squares, least, sums), sums)
@@ -92,18 +95,16 @@ def _make_possible(found: ClusterColumns, columns: ColumnsRequest) -> ClusterCol
     if histograms.size:
         c, numbers, bins = histograms.shape
         wanted = seen[:, columns.numbers].ravel()
-        histograms = _share_out(histograms.reshape(-1, bins), wanted).reshape(c, numbers, bins)
+        histograms = share_out(histograms.reshape(-1, bins), wanted).reshape(c, numbers, bins)
     return replace(found, rows=rows, seen=seen, sums=sums, squares=squares, histograms=histograms)
 
 
-def _share_out(counts: FloatArray, total: FloatArray) -> FloatArray:
-    """Find the nearest counts, (n, places), that are not negative and add up to given totals, (n,)."""
-    # the projection onto a simplex (Held, Wolfe and Crowder 1974): all places lose the same, down to 0
-    places = np.arange(1, counts.shape[1] + 1)
-    high = -np.sort(-counts, axis=1)
-    lost = (np.cumsum(high, axis=1) - total[:, None]) / places
-    last = np.maximum((high > lost).sum(axis=1), 1) - 1
-    return np.maximum(counts - np.take_along_axis(lost, last[:, None], 1), 0.0) * (total > 0)[:, None]
+def _spread_of_bins(histograms: FloatArray) -> FloatArray:
+    """Compute standard deviations, (c, numbers), from counts in bins of one width, (c, numbers, bins)."""
+    middle = (np.arange(histograms.shape[2]) + 0.5) / histograms.shape[2]
+    shares = histograms / np.maximum(histograms.sum(axis=2, keepdims=True), 1e-300)
+    spread: FloatArray = np.sqrt(np.maximum(shares @ np.square(middle) - np.square(shares @ middle), 0.0))
+    return spread
 
 
 def _variances(found: ClusterColumns) -> tuple[FloatArray, FloatArray]:

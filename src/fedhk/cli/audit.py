@@ -14,7 +14,7 @@ from fedhk.cli.algorithms import ALGORITHMS, list_tables
 from fedhk.cli.config import read_config
 from fedhk.cli.console import UNEXPECTED, exit_codes, make_facts_table, make_table, show, show_progress, to_json
 from fedhk.cli.predict import model_file, site_folders
-from fedhk.cli.runs import CONFIG, is_run, reading_of
+from fedhk.cli.runs import CONFIG, MODEL, is_run, reading_of
 from fedhk.data.named import named_views
 from fedhk.errors import DataError
 
@@ -84,7 +84,9 @@ def privacy(  # noqa: PLR0917
         raise typer.Exit(UNEXPECTED)
 
 
-AttackPath = Annotated[Path, typer.Argument(help="A run folder, a model file, or a federation folder.")]
+AttackPath = Annotated[
+    Path, typer.Argument(help="A run folder, what a site got of a run, a model file, or a federation folder.")
+]
 Members = Annotated[
     Path | None, typer.Option("--members", help="Folder with rows that the model was fitted on. [default: the run's]")
 ]
@@ -112,8 +114,9 @@ def attack(  # noqa: PLR0917
 ) -> None:
     """Try to tell from a model which rows it was fitted on.
 
-    PATH is a run folder or a model file, with folders of rows that it was and was not fitted on; or a federation
-    folder: then half of every site's rows are fitted, by e-fkmvc, and the other half are the rows that were not.
+    PATH is a run folder, what a site got of a run (state/oslo/run) or a model file, with folders of rows that it was
+    and was not fitted on; or a federation folder: then half of every site's rows are fitted, by e-fkmvc, and the other
+    half are the rows that were not.
 
     For example:
 
@@ -122,6 +125,8 @@ def attack(  # noqa: PLR0917
         fedhk audit attack run/ --non-members later-patients/
 
         fedhk audit attack run/ --site oslo --non-members later-patients/oslo --json
+
+        fedhk audit attack state/oslo/run --site oslo --members data/oslo --non-members later-patients/oslo
     """
     with exit_codes():
         from fedhk.data.folders import read_federation
@@ -129,7 +134,7 @@ def attack(  # noqa: PLR0917
 
         options: dict[str, Any] = {"shadows": shadows, "confidence": confidence, "random_state": seed}
         found: dict[str, MembershipAttack] = {}
-        if path.is_file() or is_run(path):
+        if path.is_file() or (path / MODEL).is_file():
             _refuse_options(path, {"--clusters": clusters, "--epsilon": epsilon})
             found["model"] = _attack_model(path, members, non_members, site, options)
         else:
@@ -185,8 +190,17 @@ def run(
             raise DataError(f"{str(path)!r} is no run folder: fedhk fit makes one.")
         config = read_config(path / CONFIG)
         algorithm = ALGORITHMS[config.algorithm]
-        if config.data is None or not algorithm.federated:
-            raise DataError(f"The run {str(path)!r} has no data here, or clusters one site: there is nothing to audit.")
+        if not algorithm.federated:
+            raise DataError(
+                f"The run {str(path)!r} clusters one site, which releases nothing. What its model tells of its rows is "
+                "measured by: fedhk audit attack RUN --non-members OTHER"
+            )
+        if config.data is None:
+            raise DataError(
+                f"The rows of {str(path)!r} are at its sites, and an audit fits them once more. Each site can measure "
+                "what the model tells of its rows: fedhk audit attack STATE/NAME/run --site NAME --members DATA "
+                "--non-members OTHER"
+            )
         sites = list_tables(read_federation(config.data, Reading(config.id, tuple(config.ignore or ()))))
         model = algorithm.make(config.parameters | {"random_state": config.seed})
         found = audit_run(model, sites, canaries=canaries, confidence=confidence, random_state=seed)
@@ -233,7 +247,7 @@ def _attack_model(
 
 def _find_members(path: Path, site: str | None) -> Path:
     """Find the folder with the rows of a run, or of one of its sites."""
-    data = read_config(path / CONFIG).data if path.is_dir() else None
+    data = read_config(path / CONFIG).data if is_run(path) else None
     if data is None:
         raise typer.BadParameter("is needed where there is no run folder with its data.", param_hint="--members")
     return data if site is None else data / site

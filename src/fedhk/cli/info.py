@@ -165,8 +165,8 @@ def _describe_unfinished(path: Path) -> dict[str, Any]:
     from fedhk.federation.checkpoint import peek
 
     config = read_config(path / UNDER_WAY)
-    run = peek(path / CHECKPOINT)
-    history = [] if run is None else run.history
+    reached = peek(path / CHECKPOINT)
+    history = [] if reached is None else reached[0].history
     return {
         "algorithm": config.algorithm,
         "data": None if config.data is None else str(config.data),

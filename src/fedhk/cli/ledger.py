@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedhk.privacy.ledger import Release
 
 KINDS = ("replace", "add-remove")
-FIT, QUESTION = "fit or update", "question"
+FIT, UPDATED, QUESTION = "fit", "update", "question"
 
 LedgerPaths = Annotated[
     list[Path],
@@ -52,6 +52,8 @@ def ledger(paths: LedgerPaths, delta: AtDelta = None, policy: PolicyFile = None,
         at = delta if delta is not None else 1e-6 if demanded is None else demanded.delta
         if not 0 < at < 1:
             raise typer.BadParameter(f"{at} is not between 0 and 1.", param_hint="--delta")
+        if demanded is not None:
+            demanded.check_rows(max(map(_count_rows, paths), default=0))
         releases, notes = _read_releases(paths)
         sites = {site: _add_up(found, at, demanded) for site, found in sorted(releases.items())}
     say_notes(notes)
@@ -60,6 +62,17 @@ def ledger(paths: LedgerPaths, delta: AtDelta = None, policy: PolicyFile = None,
     else:
         _show_sites(sites, at)
         _show_runs(sites)
+
+
+def _count_rows(state: Path) -> int:
+    """Count the rows that a site had in its last run, by the labels in its state folder; 0 where there are none."""
+    import polars as pl
+
+    from fedhk._files import read_regular
+    from fedhk.data.named import LABELS
+    from fedhk.federation.remote.site import RESULTS
+
+    return max((len(pl.read_parquet(read_regular(f))) for f in (state / RESULTS / LABELS).glob("*.parquet")), default=0)
 
 
 def _read_releases(paths: list[Path]) -> tuple[dict[str, list[Release]], list[str]]:
@@ -96,16 +109,18 @@ def _add_up(releases: list[Release], delta: float, policy: Policy | None) -> dic
     }
     if policy is not None and policy.epsilon is not None:
         terms = {"epsilon": policy.epsilon, "delta": policy.delta, "neighbours": policy.neighbours}
-        found["policy"] = terms | _find_rest(releases, policy)
+        found["policy"] = terms | find_rest(releases, policy)
     return found
 
 
 def _find_kind(releases: list[Release]) -> dict[str, Any]:
-    """Find what a run was for by the names of its sums; those of a fit and of an update are the same."""
-    from fedhk.privacy.mechanism import AFTER
+    """Find what a run was for by the names of its sums."""
+    from fedhk.privacy.mechanism import AFTER, LENGTH_OF, UPDATE
 
     names = list(dict.fromkeys(release.phase for release in releases))
-    return {"kind": QUESTION if any(AFTER in name for name in names) else FIT, "sums": names}
+    first = names[0].removeprefix(LENGTH_OF)  # all sums of a run are of one kind
+    kind = QUESTION if first.startswith(AFTER) else UPDATED if first.startswith(UPDATE) else FIT
+    return {"kind": kind, "sums": names}
 
 
 def _summarise(releases: list[Release], delta: float) -> dict[str, Any]:
@@ -116,7 +131,7 @@ def _summarise(releases: list[Release], delta: float) -> dict[str, Any]:
     return {"releases": len(releases), "first": times[0], "last": times[-1], "epsilon": spent}
 
 
-def _find_rest(releases: list[Release], policy: Policy) -> dict[str, Any]:
+def find_rest(releases: list[Release], policy: Policy) -> dict[str, Any]:
     """Find the largest epsilon, at the policy's delta, that one more run may have.
 
     With a policy for some years it is that of this year; the day on which this year ends is None if all are over.

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -52,6 +53,9 @@ __all__ = [
 
 # The name of the file.
 DICTIONARY = "dictionary.toml"
+
+# A whole number as TOML and Python write it, and as both can hold it.
+WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 
 Kind = Literal["number", "truth", "category", "ordered", "date", "skip"]
 
@@ -284,6 +288,8 @@ def write_dictionary(dictionary: Mapping[str, Mapping[str, ColumnEntry]], id_nam
     for view, columns in dictionary.items():
         for column, entry in columns.items():
             known = {name: value for name, value in vars(entry).items() if value or name == "kind"}
+            if entry.missing:  # whole numbers as such, where they are read back as the same text
+                known["missing"] = [int(code) if WHOLE.fullmatch(code) else code for code in entry.missing]
             if entry.kind == "date" and entry.range:
                 known["range"] = [FIRST_DAY + datetime.timedelta(limit) for limit in entry.range]
             lines += [f"[{toml_key(view)}.{toml_key(column)}]", *toml_lines(known), ""]

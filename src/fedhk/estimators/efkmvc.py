@@ -400,7 +400,8 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         half_life : float or None, default=None
             Updates after which what was learned before counts half as much as new rows; None never forgets.
         rounds : int, default=3
-            Most rounds. Fewer are run where centres move by less than the error of a mean.
+            Most rounds. Fewer are run where centres move by less than the error of a mean; with `privacy` all are run,
+            unless the budget is for fewer.
         level : float, default=0.05
             How likely `drift_` reports anything where nothing has moved, over all its lines together.
 
@@ -455,7 +456,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
                 choices = choices.for_update(recalled)
             settings, protocol = choices.settings, choices.protocol
             known = None if public is None else read_public(self, public, clients, settings, protocol)
-            terms = make_sealed_terms(self, clients, settings, choices.aggregator, protocol, public=known)
+            rounds = None if recalled is None else recalled.rounds
+            terms = make_sealed_terms(
+                self, clients, settings, choices.aggregator, protocol, public=known, rounds=rounds
+            )
             run, plan = open_checkpoint(folder, self._plan(choices.seed, known), resume=resume)
             choices = replace(choices, seed=int(plan["seed"]))  # a run that is resumed keeps its seed
             if folder is not None and resume:
@@ -566,15 +570,17 @@ class EFKMVC(ModelParameters, HeatKernelModel):
     ) -> list[Callable[[Run], None]]:
         """Return the functions to call after every exchange: save a checkpoint, show progress."""
         hooks: list[Callable[[Run], None]] = []
+        names = [phase.name for phase in phases]
         if folder is not None:
 
             def save(run: Run) -> None:
                 if not run.board.has(Reports):  # own models are in no checkpoint: a resumed run must deliver again
-                    save_run(folder, run, plan)
+                    save_run(folder, run, plan, names)
 
             hooks.append(save)
         if self.verbose:
-            hooks.append(show_progress([phase.name for phase in phases], self.max_rounds))
+            show = show_progress(self.max_rounds)
+            hooks.append(lambda run: show(run, names))
         return hooks
 
     # -------------------------------------------------------------------------------------------------- after the run

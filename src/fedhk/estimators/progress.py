@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from fedhk.federation.run import Run
 
 
-def show_progress(phases: list[str], max_rounds: int, stream: TextIO | None = None) -> Callable[[Run], None]:
-    """Return a function to call after every exchange that prints one line a round, and one for each phase before.
+def show_progress(max_rounds: int, stream: TextIO | None = None) -> Callable[[Run, Sequence[str]], None]:
+    """Return a function to call after every exchange that prints one line a round, and one for each step before.
 
-    `phases` are the names of the phases; where they are not known, exchanges before the rounds are numbered. The stream
-    is standard error by default.
+    It takes the run and the names of its phases. The stream is standard error by default.
     """
     said: list[str] = []
 
-    def update(run: Run) -> None:
+    def update(run: Run, phases: Sequence[str]) -> None:
         bytes_moved = sum(r["bytes_up"] + r["bytes_down"] for r in [*run.history, run.pending])
         if run.history:
             objectives = [record["objective"] for record in run.history]
@@ -25,8 +24,8 @@ def show_progress(phases: list[str], max_rounds: int, stream: TextIO | None = No
             if len(objectives) > 1:
                 text += f" ({objectives[-1] / objectives[-2] - 1:+.1e})"
         else:
-            where = phases[min(run.phase, len(phases) - 1)] if phases else f"exchange {run.exchange}"
-            text = f"set-up: {where}"
+            place = min(run.phase, len(phases) - 1)
+            text = f"set-up: {phases[place]}, step {place + 1} of {len(phases)}, exchange {run.exchange}"
         if said[-1:] != [text]:
             said.append(text)
             print(f"{text}, {bytes_moved / 1e6:.2f} MB", file=stream or sys.stderr)

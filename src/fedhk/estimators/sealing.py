@@ -56,9 +56,11 @@ def make_sealed_terms(
     protocol: Protocol,
     *,
     public: Views | None = None,
+    rounds: int | None = None,
 ) -> SealedTerms:
     """Say how the sums of a fit are sealed, by the `privacy` and `secure` of an estimator; open where it has neither.
 
+    An update has so many `rounds` at most; a fit those of the estimator.
     A ValueError says what to change where they do not go with its other parameters, or with the sites.
     """
     privacy: DifferentialPrivacy | None = model.privacy
@@ -68,7 +70,8 @@ def make_sealed_terms(
     protocol = model.decide_protocol(protocol, settings, clients)
     # a basis comes from the sums that a start is found with
     finds_start = (isinstance(settings.init, str) and public is None) or protocol.in_basis
-    noise = None if privacy is None else Noise(privacy, min(int(model.max_rounds), privacy.rounds), finds_start)
+    most = rounds or int(model.max_rounds)
+    noise = None if privacy is None else Noise(privacy, min(most, privacy.rounds), finds_start)
     terms = SealedTerms(noise, masks, public)
     _check_together(terms, settings, aggregator)
     _check_inferred(terms, clients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,10 @@ UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError, Arithmetic
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Content of the file: the plan, and the fields of `Run`; the board without `Passing` entries."""
+    """Content of the file: the plan, and the fields of `Run`; the board without `Passing` entries.
+
+    `phases` are the names of all phases of the run, to tell how far it is.
+    """
 
     plan: Plan
     phase: int
@@ -37,16 +40,18 @@ class Checkpoint:
     board: bytes
     history: tuple[Record, ...]
     pending: Record
+    phases: tuple[str, ...] = ()
 
     def run(self) -> Run:
         """Return the run, without its board."""
         return Run(self.phase, self.exchanges, self.exchange, history=self.history, pending=self.pending)
 
 
-def save_run(folder: Path, run: Run, plan: Plan) -> None:
+def save_run(folder: Path, run: Run, plan: Plan, phases: Sequence[str] = ()) -> None:
     """Write the checkpoint of a run between two exchanges; create the folder if needed."""
     board = pack_entries(run.board.entries.values(), OWNER)
-    content = Checkpoint(plan, run.phase, run.exchanges, run.exchange, board, run.history, run.pending)
+    counts = run.phase, run.exchanges, run.exchange
+    content = Checkpoint(plan, *counts, board, run.history, run.pending, tuple(phases))
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / FILE, content, KIND, OWNER)
 
@@ -103,11 +108,12 @@ def blame_checkpoint(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def peek(folder: Path) -> Run | None:
-    """Read the phase and the history of the run in a folder, not its board; None if there is no run."""
+def peek(folder: Path) -> tuple[Run, tuple[str, ...]] | None:
+    """Read the run in a folder without its board, and the names of its phases; None if there is no run."""
     path = folder / FILE
     try:
-        return read_file(path, KIND, OWNER, Checkpoint).run()
+        stored = read_file(path, KIND, OWNER, Checkpoint)
+        return stored.run(), stored.phases
     except FileNotFoundError:
         return None
     except (MessageError, OSError) as error:

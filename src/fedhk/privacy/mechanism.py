@@ -32,6 +32,8 @@ START_PHASES = ("directions", "cells")
 # The names of sums that are asked for after a fit begin so. They have a budget of their own, and share all of it.
 AFTER = "after "
 
+# The names of sums of an update begin so. It starts from a model, so that its rounds share the whole budget.
+UPDATE = "update "
 
 # The names of sums that find how long the vectors of another sum are begin so, and the share of the budget of each.
 LENGTH_OF = "length of "
@@ -145,16 +147,18 @@ class DifferentialPrivacy(Option):
         ----------
         phase : str
             What is released: "ranges", "means", "lengths", "spreads", "directions" or "cells"; names that begin with
-            "after " are sums after a fit, those that begin with "length of " come before others with ``unit="site"``;
-            any other name is that of a round.
+            "after " are sums after a fit, with "update " rounds of an update; those that begin with "length of " come
+            before others with ``unit="site"``; any other name is that of a round.
         rounds : int, optional
             Rounds of the run; `rounds` of this object by default.
         finds_start : bool, default=True
             Whether the run looks for a start; where centres were given, rounds share what that would cost.
         """
-        rounds, after = rounds or self.rounds, phase.removeprefix(LENGTH_OF).startswith(AFTER)
+        rounds, kind = rounds or self.rounds, phase.removeprefix(LENGTH_OF)
+        after, update = kind.startswith(AFTER), kind.startswith(UPDATE)
         needless = (*(["ranges"] if self.public else []), *([] if finds_start else START_PHASES))
-        setup = {} if after else {name: share for name, share in SETUP_SHARES.items() if name not in needless}
+        shares = {} if after or update else SETUP_SHARES
+        setup = {name: share for name, share in shares.items() if name not in needless}
         # with a length before each sum, but for rounds, which share one
         lengths = LENGTH_SHARE * (rounds if after else len(setup) + 1) if self.unit == "site" else 0.0
         share = setup.get(phase, (1.0 - sum(setup.values()) - lengths) / rounds)

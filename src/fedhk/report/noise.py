@@ -43,7 +43,7 @@ def show_noise(facts: Facts, private: Facts) -> Markup:
 NO_RELEASES = (
     "Each site has written what it released with noise into its own ledger, which is not in the folder of this run. A "
     "site on a machine of its own has it in its state folder, as ledger.jsonl. There, `fedhk ledger` adds it up, and "
-    "`fedhk report` with --site and --own lists it."
+    "`fedhk report` with `--site` and `--own` lists it."
 )
 
 
@@ -54,7 +54,7 @@ def show_releases(facts: Facts) -> Markup:
     spent = [(site, brief(epsilon), delta) for site, epsilon in facts.spent.items()]
     return tag(
         "div",
-        table(("release", "times", "noise"), releases) if releases else tag("p", NO_RELEASES),
+        table(("release", "times", "noise"), releases) if releases else "",
         table(("spent at", "epsilon", "delta"), spent) if spent else "",
         class_="figures",
     )

@@ -15,7 +15,7 @@ from fedhk.data.named import ALL_SITES
 from fedhk.report.columns import dictionary_table
 from fedhk.report.features import Highlights, choose_features, cluster_card, site_values
 from fedhk.report.maps import own_centers, view_map
-from fedhk.report.noise import WORDS, show_noise, show_releases
+from fedhk.report.noise import NO_RELEASES, WORDS, show_noise, show_releases
 from fedhk.report.tables import models_table, refusals_table, sizes_table, weights_table
 from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_certainty, gains, selection, traffic
 from fedhk.summary.facts import Facts, TriedNumber, Update
@@ -84,7 +84,7 @@ def _head(facts: Facts, title: str, sections: Sequence[_Section]) -> Markup:
         tag("p", facts.about, class_="about") if facts.about else "",
         tag("p", _mark_code(notice), class_="banner") if notice else "",
         headline(facts),
-        *(tag("p", note, class_="note") for note in facts.notes),
+        *(tag("p", _mark_code(note), class_="note") for note in facts.notes),
         tag("p", "On this page: ", *(section.to_link() for section in sections), class_="contents"),
     )
 
@@ -143,7 +143,7 @@ def _sections(facts: Facts, shown: Highlights) -> Iterator[_Section]:
 def _rounds(facts: Facts) -> Iterator[_Section]:
     refusals = refusals_table(facts)
     if facts.rounds:
-        figures = [convergence(facts.rounds, unit=facts.step_name).to_html()]
+        figures = [convergence(facts.rounds, unit=facts.step_name, noisy=facts.privacy is not None).to_html()]
         if facts.traffic:
             figures.append(traffic(facts.rounds).to_html())
         title = "Rounds and bytes" if facts.step_name == "round" else "Iterations"
@@ -200,8 +200,10 @@ def _clusters(facts: Facts, shown: Highlights) -> _Section:
         words += f" The line marks this site: the {mark}." if own else f" Choose a site, and a line marks the {mark}."
     if facts.unit_rows:
         words += " Rows were divided by their length first, so that numbers are shares of it."
-    elif not facts.spread_of_rows and facts.privacy is not None:
-        words += " Means and spreads are those that were released, with noise."
+    if facts.privacy is not None:
+        noisy = "Centres" if facts.spread_of_rows or facts.unit_rows else "Centres, means and spreads"
+        words += f" {noisy} were released with noise and are not exact, least of all in clusters with few rows."
+        words += " Levels of a category are moved to the nearest shares that add up to 1."
     cards = (cluster_card(facts, shown, k, unfolded=facts.n_clusters == 1) for k in range(facts.n_clusters))
     printed = str(facts.n_clusters <= MOST_PRINTED).lower()
     content = tag("div", *cards, class_="cards", data_print=printed)
@@ -266,6 +268,8 @@ def _releases(facts: Facts, epsilon: float, delta: float) -> _Section:
             f"The table lists all that left {whose} with noise. The unit of noise is the most that one row can change "
             "in the release; less noise costs more of the budget."
         )
+    else:
+        words = NO_RELEASES
     together = tag("p", f"Together: epsilon {brief(epsilon)} at delta {brief(delta)}.")
     return _section("privacy", "What was released", words, show_releases(facts), together)
 
@@ -276,6 +280,8 @@ def _code(text: str) -> Markup:
 
 
 def _repeat(facts: Facts) -> _Section:
+    if facts.own_page_of is not None and facts.elsewhere:
+        return _section("again", "What was run", "Only the coordinator can run it again.", _code(facts.config))
     if not facts.command:
         return _section("again", "Run it again", "", _code(facts.config))
     words = "Run this command in the folder of the run. "

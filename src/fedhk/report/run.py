@@ -22,7 +22,7 @@ from fedhk.data.dictionary import Dictionary, find_dictionary
 from fedhk.data.folders import Federation, Reading, SiteData, read_federation, read_site
 from fedhk.data.further import adapt_reading
 from fedhk.data.named import LABELS, SITES
-from fedhk.errors import DataError
+from fedhk.errors import DataError, FedHKError
 from fedhk.estimators.loading import load
 from fedhk.federation.remote.site import RUN_NAME, check_name
 from fedhk.privacy.accounting import spent
@@ -48,8 +48,12 @@ fedhk flower run app/ --root-certificates PATH/ca.crt --out again/"""
 
 ELSEWHERE = (
     "Labels and models of single sites are not in this run: they stayed at the sites. What is computed from them is "
-    "left out here."
+    "left out here. A site makes its own page from what it got: `fedhk report RUN --site NAME --own STATE/NAME/run "
+    "--data DATA`."
 )
+
+# The global model in a run folder, and in what a site got of a run.
+MODEL = "model.safetensors"
 
 
 def write_report(
@@ -173,7 +177,9 @@ def read_facts(
     parameters = run.config.get("parameters", {})
     private = parameters.get("privacy") is not None or run.spent is not None
     secure = bool(parameters.get("secure", False))
-    model = load(folder / "model.safetensors")
+    model = load(folder / MODEL)
+    if own is not None:
+        _check_results(own, folder, model)
     left_out = {record["site"] for record in getattr(model, "deviations_", ()) if record["excluded"]}
     took_part = [name for name in run.views if name not in left_out]
     names = took_part if site is None else [site]
@@ -194,20 +200,53 @@ def read_facts(
         spent={name: spent(found, run.spent[1]) for name, found in multipliers.items()} if run.spent else {},
         released_only=(private or secure) and site is None,
         own_page_of=site,
+        elsewhere="data" not in run.config,
         config=run.text,
         command=_write_again(run),
         version=str(run.summary.get("fedhk", "")),
-        dictionary=find_dictionary(folder) or Dictionary(),
+        dictionary=find_dictionary(folder, *_list_data_folders(data, site)) or Dictionary(),
     )
     if facts.released_only:
         sites = tuple(Site(name, run.views[name]) for name in names)
         return replace(facts, sites=sites, n_rows=None if private else run.summary.get("rows"))
     facts = _add_sites(facts, run, model, names, data, own or folder)
+    if site is not None and not facts.assigned:
+        raise DataError(
+            f"{str(own or folder)!r} has no labels of site {site!r}. After a run over a network they are at the site, "
+            f"in its state folder: give --own STATE/{site}/run."
+        )
     if site is None:
         return _add_comparison(facts, folder, title)
     # what others were refused for is not this site's business
     rounds = [replace(r, refused={name: why for name, why in r.refused.items() if name == site}) for r in facts.rounds]
     return replace(facts, rounds=tuple(rounds))
+
+
+def _list_data_folders(data: Path | Federation | None, site: str | None) -> list[Path]:
+    """List the folders of rows that may have a data dictionary: that of the site, and that of all."""
+    if not isinstance(data, Path):
+        return []
+    return [data] if site is None else [data / site, data]
+
+
+def _check_results(own: Path, folder: Path, model: Any) -> None:
+    """Refuse what a site got of another run than the one in `folder`, whose global model is given; say where it is."""
+    if _has_model(own, model):
+        return
+    others = sorted(path.parent for path in own.absolute().parent.glob(f"*/{MODEL}"))
+    right = next((other for other in others if _has_model(other, model)), None)
+    where = f"that of this run is {str(own.with_name(right.name))!r}" if right else "none beside it is of this run"
+    what = f"is of another run than {str(folder)!r}" if (own / MODEL).is_file() else f"has no {MODEL}"
+    raise DataError(f"--own {str(own)!r} {what}; {where}.")
+
+
+def _has_model(results: Path, model: Any) -> bool:
+    """Tell whether the results of a site are of the run that ended with this global model."""
+    try:
+        found = load(results / MODEL)
+    except (FedHKError, OSError):
+        return False
+    return bool(found._model.digest() == model._model.digest())
 
 
 def _add_comparison(facts: Facts, folder: Path, title: str | None) -> Facts:
@@ -246,6 +285,8 @@ def _add_sites(  # noqa: PLR0917
         found = _read_rows(run, model, names, data)
         rows = [_match_rows(facts, s, found[s.name], ids[s.name], own_models.get(s.name, model)) for s in sites]
     except (DataError, OSError) as error:
+        if isinstance(data, Path):  # they were asked for
+            raise
         note = f"The rows could not be read ({error}), so there are no maps of rows: centres and labels speak alone."
         return replace(facts, notes=(*facts.notes, note))
     return add_rows(facts, rows, model, own_models)
@@ -298,7 +339,9 @@ def _match_rows(facts: Facts, site: Site, data: SiteData, ids: Any, model: Any) 
         some = rows.sample(CHECKED_ROWS)
         if not len(labels) or np.mean(model.predict(some.views_of(model)) == some.labels) >= 1 - FEW:
             return rows
-    raise DataError(f"the rows of site {site.name!r} are no longer those of the run")
+    given = f"{data.n_rows} rows are given, {len(labels)} have labels"
+    what = "their ids or values are others" if data.n_rows == len(labels) else given
+    raise DataError(f"the rows of site {site.name!r} are no longer those of the run: {what}")
 
 
 def _read_evaluation(path: Path, names: list[str]) -> tuple[Gain, ...]:

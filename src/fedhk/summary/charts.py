@@ -44,8 +44,11 @@ KINDS = {
 }
 
 
-def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "round") -> Figure:
-    """Draw the objective by round, or by iteration at one site; rounds that sites missed are hollow."""
+def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "round", *, noisy: bool = False) -> Figure:
+    """Draw the objective by round, or by iteration at one site; rounds that sites missed are hollow.
+
+    Where it is `noisy`, the words do not say how it changed.
+    """
     known = [r for r in rounds if math.isfinite(r.objective)]
     most = max((r.sites or 0) for r in rounds)
     with page_axes(ax) as axes:
@@ -64,7 +67,10 @@ def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "ro
     first, *_, last = [r.objective for r in known] * 2 or [0.0, 0.0]
     change = f"{'fell' if last <= first else 'rose'} by {percent(abs(last - first) / abs(first) if first else 0.0)}"
     note = "How far rows are from their clusters, all together; lower is better. "
-    note += f"After the first {unit} it {change}. " if len(known) > 1 else ""
+    if noisy:
+        note += "It was released with noise, which may hide how it changed: rises and falls are noise as well. "
+    else:
+        note += f"After the first {unit} it {change}. " if len(known) > 1 else ""
     note += "The axis does not begin at zero."
     note += " Hollow: not all sites answered." if any((r.sites or 0) < most for r in rounds) else ""
     about = f"The objective went from {number(first, 5)} to {number(last, 5)} in {plural(len(rounds), unit)}."

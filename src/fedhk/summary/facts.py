@@ -184,6 +184,7 @@ class Facts:
     scores: Scores | None = None
     released_only: bool = False  # whether the page keeps to what left the sites
     own_page_of: str | None = None  # the site whose page this is
+    elsewhere: bool = False  # whether the sites of a run folder are on other machines, with their rows
     spread_of_rows: bool = False  # whether spreads were measured on rows; otherwise they are those of the model's units
     unit_rows: bool = False  # whether rows were divided by their length, so that centres are not in input units
     dictionary: Dictionary = field(default_factory=Dictionary)  # what the columns are, where that was written down

@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fedhk._shares import share_out
 from fedhk._text import printable
+from fedhk._typing import FloatArray
+from fedhk.data.levels import level_groups
 from fedhk.data.named import ALL_SITES
 from fedhk.data.views import Columns, is_tensor
 from fedhk.errors import DataError
@@ -29,7 +32,7 @@ def model_html(model: Any) -> str:
     facts, figure = read_model(model), ""
     if len(facts.rounds) > 1:
         with suppress(MissingMatplotlibError):
-            figure = convergence(facts.rounds, unit=facts.step_name).to_html()
+            figure = convergence(facts.rounds, unit=facts.step_name, noisy=facts.privacy is not None).to_html()
     return frame(tag("h3", facts.title), headline(facts), tag("div", figure, class_="figures"))
 
 
@@ -66,7 +69,7 @@ def read_model(model: Any, site: str | None = None) -> Facts:
 def read_global_model(model: Any, history: Iterable[Mapping[str, Any]], **others: Any) -> Facts:
     """Read what the global model and a history say, and add other facts."""
     return Facts(
-        views=_read_views(model),
+        views=_read_views(model, noisy=others.get("privacy") is not None),
         deviations=tuple(
             record["text"]
             for record in getattr(model, "deviations_", ())
@@ -116,13 +119,16 @@ def _read_round(number: int, record: Mapping[str, Any]) -> Round:
     )
 
 
-def _read_views(model: Any) -> tuple[View, ...]:
-    """Read the views of a model, with centres in input units and spreads as its units have them."""
+def _read_views(model: Any, *, noisy: bool = False) -> tuple[View, ...]:
+    """Read the views of a model, with centres in input units and spreads as its units have them.
+
+    Where its numbers are `noisy`, levels of a category are moved to the nearest shares, which add up to 1.
+    """
     fitted, views = model._model, []
     for name, columns, centers, reference, weight in zip(
         fitted.view_names, fitted.columns, fitted.centers(), fitted.references, model.view_weights_, strict=True
     ):
-        flat = np.asarray(centers, np.float64).reshape(len(centers), -1)
+        flat: FloatArray = np.asarray(centers, np.float64).reshape(len(centers), -1)
         features = _name_features(name, columns, flat.shape[1])
         if name in fitted.folded:  # columns have no units of their own
             mean = flat.mean(axis=0)
@@ -132,8 +138,19 @@ def _read_views(model: Any) -> tuple[View, ...]:
         # the spread the standard deviation
         finite = np.isfinite(reference.scale)
         spread = np.where(finite, reference.scale, 0.0) / math.sqrt(max(int(finite.sum()), 1))
-        views.append(View(name, features, flat, float(weight), reference.shift, spread, reference.form))
+        shift: FloatArray = reference.shift
+        if noisy and reference.form.is_plain:
+            flat, shift = _as_shares(flat, columns), _as_shares(shift[None], columns)[0]
+        views.append(View(name, features, flat, float(weight), shift, spread, reference.form))
     return tuple(views)
+
+
+def _as_shares(values: FloatArray, columns: Columns) -> FloatArray:
+    """Move the levels of each category, in rows of values, to the nearest shares."""
+    moved = values.copy()
+    for places in [] if columns is None or is_tensor(columns) else level_groups(columns):
+        moved[:, places] = share_out(values[:, places], np.ones(len(values)))
+    return moved
 
 
 def _name_features(view: str, columns: Columns, width: int) -> tuple[str, ...]:

@@ -65,9 +65,11 @@ def banner(facts: Facts) -> str:
     """Say who may see the page."""
     if facts.released_only:
         kept = "only what the sites released under noise" if facts.privacy else "only sums over all sites"
+        found = " --own STATE/NAME/run --data DATA" if facts.elsewhere else ""
+        where = "makes, there, the page of a site from what it got" if facts.elsewhere else "makes the page of a site"
         return (
             f"Coordinator's page. It shows {kept}: no rows, no labels, no models of single sites. "
-            "`fedhk report RUN --site NAME` makes the page of a site, which stays there."
+            f"`fedhk report RUN --site NAME{found}` {where}, which stays there."
         )
     if facts.own_page_of is not None:
         return f"Page of site {facts.own_page_of}. It shows rows of this site and none of others: keep it at the site."

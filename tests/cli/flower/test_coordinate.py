@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is not installed")
 
-from fedhk.cli.config import read_config
+from fedhk.cli.config import ConfigError, read_config
 from fedhk.cli.flower.coordinate import coordinate
 from fedhk.cli.flower.init import NEWS, UPDATE
 from fedhk.cli.runs import is_run
@@ -65,7 +66,7 @@ class TestCoordinate:
         names = [name for name, _ in wire.sites.values()]
         wire.policies = make_policies(tmp_path, names)
         wire.policies[names[1]] = replace(wire.policies[names[1]], epsilon=2.0)
-        with pytest.raises(QuorumError, match="at least 3 sites, got 2"):
+        with pytest.raises(QuorumError, match="min_sites=3 are needed"):
             coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, sites=",".join(names)))
         told = json.loads((tmp_path / "failure").read_text())
         assert told["code"] == 4
@@ -73,14 +74,53 @@ class TestCoordinate:
         assert names[0] not in told["text"]
         assert not (tmp_path / "run").exists()
 
-    @pytest.mark.parametrize(("words", "needed"), [([], 2), (["--secure"], 3), (["--set", "secure={threshold=4}"], 4)])
+    @pytest.mark.parametrize(("words", "needed"), [([], 3), (["--secure"], 3), (["--set", "secure={threshold=4}"], 4)])
     def test_says_for_whom_it_waits_and_how_many_are_needed(self, wire, tmp_path, words, needed):
         call_flower("init", tmp_path / "app", "--clusters", 2, *words)
         wire.gone = {1, 2, 3}
         with pytest.raises(QuorumError, match=f"{needed} are needed"):
-            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, sites="oslo,pisa,rome"))
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, sites="bern,oslo,pisa,rome"))
         said = (tmp_path / NEWS).read_text()
-        assert said == f"0 of 3 sites are there. Waiting for oslo, pisa, rome, at most 0 s; {needed} are needed.\n"
+        assert (
+            said == f"0 of 4 sites are there. Waiting for bern, oslo, pisa, rome, at most 0 s; {needed} are needed.\n"
+        )
+
+    def test_a_run_that_needs_more_sites_than_are_named_is_refused(self, wire, tmp_path):
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--secure")
+        with pytest.raises(ConfigError, match="secure needs at least 3 sites, and 2 are named: oslo, rome"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path, sites="oslo,rome"))
+        assert not (tmp_path / NEWS).exists()
+
+    @pytest.mark.parametrize("secure", [False, True])
+    def test_as_many_sites_are_needed_in_an_exchange_as_before_it(self, wire, tmp_path, secure):
+        call_flower("init", tmp_path / "app", "--clusters", 2, *(["--secure"] if secure else []))
+        names = ",".join(name for name, _ in wire.sites.values())
+        settings = self.settings(tmp_path, sites=names)
+        wire.changed = dict.fromkeys((1, 2), lambda sent, answer: answer if decode(sent).kind == "hello" else b"")
+        with pytest.raises(QuorumError, match=f"min_sites={3 if secure else 2} are needed"):
+            coordinate(tmp_path / "app" / "fedhk.toml", wire, settings)
+
+    def test_a_question_goes_to_the_sites_of_the_run_whatever_the_app_names(self, wire, tmp_path):
+        names = [name for name, _ in wire.sites.values()]
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0)
+        app = tmp_path / "app" / "fedhk.toml"
+        coordinate(app, wire, self.settings(tmp_path, sites=",".join(names)))
+        allowed = Policy(questions=["limits"], open_questions=True, least_rows=1)
+        wire.policies = dict.fromkeys(names, allowed)
+        asked = {"kind": "limits", "given": {}, "secure": False, "privacy": None, "run": str(tmp_path / "run")}
+        for expected, sites in ((3, []), (2, names[:2])):
+            (tmp_path / "question").write_text(json.dumps(asked | {"sites": sites, "answer": str(tmp_path / "answer")}))
+            (tmp_path / NEWS).unlink(missing_ok=True)
+            question = str(tmp_path / "question")
+            coordinate(app, wire, self.settings(tmp_path, sites=names[2], question=question))
+            assert f"{expected} of {expected} sites answered" in (tmp_path / NEWS).read_text()
+
+    def test_the_page_has_the_units_of_the_dictionary_that_the_app_was_made_with(self, wire, tmp_path):
+        lines = [f'[view{h}.view{h}_{j}]\nkind = "number"\nunit = "mmol/l"\n' for h in (0, 1) for j in range(8)]
+        (tmp_path / "columns.toml").write_text("\n".join(lines))
+        call_flower("init", tmp_path / "app", "--clusters", 2, "--dictionary", tmp_path / "columns.toml")
+        coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
+        assert re.search(r"view1_\d \(mmol/l\)", page_of(tmp_path / "run").section("clusters").words)
 
     def test_goes_on_from_its_checkpoint(self, wire, tmp_path):
         words = ["--set", "max_rounds=4", "--set", "tol=0.0", "--min-sites", 3]
@@ -103,7 +143,7 @@ class TestCoordinate:
         call_flower("init", tmp_path / "app", "--clusters", 2, "--seed", 0)
         coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
         asked = {"kind": "profile", "given": {}, "secure": False, "privacy": None}
-        asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
+        asked |= {"run": str(tmp_path / "run"), "sites": [], "answer": str(tmp_path / "answer")}
         (tmp_path / "question").write_text(json.dumps(asked))
         question = self.settings(tmp_path, question=str(tmp_path / "question"))
         with pytest.raises(Exception, match="site-00: this site does not answer such questions"):
@@ -123,7 +163,7 @@ class TestCoordinate:
         app, out, ledger = tmp_path / "app" / "fedhk.toml", tmp_path / "next", tmp_path / "state/site-01/ledger.jsonl"
         coordinate(app, wire, self.settings(tmp_path))
         asked = {"kind": UPDATE, "given": {"half_life": 2.0}, "out": str(out), "privacy": None}
-        asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
+        asked |= {"run": str(tmp_path / "run"), "sites": [], "answer": str(tmp_path / "answer")}
         (tmp_path / "question").write_text(json.dumps(asked))
         settings, released = self.settings(tmp_path, question=str(tmp_path / "question")), ledger.read_text()
         wire.policies["site-01"] = Policy(epsilon=25.0, delta=1e-4)
@@ -147,7 +187,7 @@ class TestCoordinate:
         self.check_exchanges(tmp_path)
         assert found["drift"] == []
         assert ledger.read_text().startswith(released)
-        assert {release.phase for release in read_ledger(ledger)[0][released.count("\n") :]} == {"noisy round"}
+        assert {release.phase for release in read_ledger(ledger)[0][released.count("\n") :]} == {"update round"}
         assert is_run(out)
 
     def test_the_page_of_the_coordinator_says_where_ledgers_are_and_that_of_a_site_has_its_own(self, wire, tmp_path):
@@ -201,7 +241,7 @@ class TestCoordinate:
         coordinate(tmp_path / "app" / "fedhk.toml", wire, self.settings(tmp_path))
         given = {name: str(tmp_path / "run" / value) if name == "other" else value for name, value in given.items()}
         asked = {"kind": kind, "given": given, "secure": False, "privacy": None}
-        asked |= {"run": str(tmp_path / "run"), "answer": str(tmp_path / "answer")}
+        asked |= {"run": str(tmp_path / "run"), "sites": [], "answer": str(tmp_path / "answer")}
         (tmp_path / "question").write_text(json.dumps(asked))
         allowed = Policy(questions=[kind], open_questions=True, least_rows=1)
         wire.policies = dict.fromkeys([name for name, _ in wire.sites.values()], allowed)

@@ -66,12 +66,15 @@ def test_with_noise_no_tolerance_is_written_because_fit_refuses_one(tmp_path):
         (("--clusters", 3, "--algorithm", "heat-kernel-mvc"), 3, "clusters one site"),
         (("--clusters", 3, "--set", "colour=1"), 3, "no parameter 'colour'"),
         (("--clusters", 3, "--config", "nowhere.toml"), 3, "cannot be read"),
+        (("--clusters", 3, "--sites", "aarhus,basel", "--secure"), 3, "secure needs at least 3 sites, and 2 are named"),
+        (("--clusters", 3, "--sites", "aarhus", "--min-sites", 2), 3, "min_sites needs at least 2 sites, and 1"),
     ],
 )
 def test_refuses_what_cannot_run(words, code, text, tmp_path):
     found, output = call_flower("init", tmp_path / "app", *words)
     assert found == code
     assert text in output
+    assert not (tmp_path / "app").exists()
 
 
 def test_never_writes_over_something(tmp_path):

@@ -215,6 +215,17 @@ class TestRefusals:
         assert answer.values["reason"] == "the site cannot answer this; its log says more"
         assert private in caplog.text
 
+    def test_what_is_wrong_with_the_data_is_one_line_of_the_log(self, wire, tmp_path, caplog):
+        wire.sites[4] = "rome", tmp_path / "rome"
+        (tmp_path / "rome").mkdir()
+        (tmp_path / "rome" / "view0.csv").write_text("x,y\n1,2\n1,two\n")
+        answer = decode(wire.send({4: join_run(Describe, DescribeRequest(False, False))}, 1.0)[4])
+        assert answer.values["reason"] == "the site cannot answer this; its log says more"
+        (record,) = [record for record in caplog.records if record.name == "fedhk.site"]
+        assert "view0.csv" in record.message
+        assert record.exc_info is None
+        assert "\n" not in record.message
+
     def test_another_version_is_refused_on_both_sides(self, wire):
         hello = encode(write_request(Greet.name, 0, Greeting("0.0.1"), Greeting, {}))
         answer = decode(wire.send({4: hello}, 1.0)[4])

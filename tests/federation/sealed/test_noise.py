@@ -91,6 +91,8 @@ def test_shares_of_the_budget_add_up_where_lengths_come_before_sums():
             privacy.multiplier(name, 2) for name in ("after a", "after b", "length of after a", "length of after b")
         ]
         assert sum(z**-2 for z in after) == pytest.approx(privacy.budget)
+        update = [privacy.multiplier(name, 3) for name in (*(["update round"] * 3), "length of update round")]
+        assert sum(z**-2 for z in update) == pytest.approx(privacy.budget)
 
 
 # ----------------------------------------------------------------------------------------------------------- noise

@@ -14,7 +14,7 @@ from fedhk._files import write_atomically
 from fedhk.cli import options as o
 from fedhk.cli.after import Halves, OtherRun, TableOut, tell_table
 from fedhk.cli.console import check_new, exit_codes, say_notes, to_json
-from fedhk.cli.flower.init import Sites, site_names
+from fedhk.cli.flower.init import RunSites, site_names
 from fedhk.cli.flower.processes import Control, connect, interruptible
 from fedhk.cli.flower.run import AppFolder, call_app, read_app
 from fedhk.cli.predict import model_file
@@ -49,7 +49,7 @@ def profile(  # noqa: PLR0917
     superlink: o.SuperLink = o.DEFAULT_ADDRESS,
     root_certificates: o.RootCertificates = None,
     insecure: o.Insecure = False,
-    sites: Sites = None,
+    sites: RunSites = None,
     secure: Masks = True,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
@@ -113,7 +113,7 @@ def outcomes(  # noqa: PLR0917
     superlink: o.SuperLink = o.DEFAULT_ADDRESS,
     root_certificates: o.RootCertificates = None,
     insecure: o.Insecure = False,
-    sites: Sites = None,
+    sites: RunSites = None,
     secure: Masks = True,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
@@ -143,7 +143,7 @@ def stability(  # noqa: PLR0917
     superlink: o.SuperLink = o.DEFAULT_ADDRESS,
     root_certificates: o.RootCertificates = None,
     insecure: o.Insecure = False,
-    sites: Sites = None,
+    sites: RunSites = None,
     secure: Masks = True,
     out: TableOut = None,
     force: o.Force = False,
@@ -169,7 +169,7 @@ def compare(  # noqa: PLR0917
     superlink: o.SuperLink = o.DEFAULT_ADDRESS,
     root_certificates: o.RootCertificates = None,
     insecure: o.Insecure = False,
-    sites: Sites = None,
+    sites: RunSites = None,
     secure: Masks = True,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
@@ -198,7 +198,7 @@ def limits(  # noqa: PLR0917
     superlink: o.SuperLink = o.DEFAULT_ADDRESS,
     root_certificates: o.RootCertificates = None,
     insecure: o.Insecure = False,
-    sites: Sites = None,
+    sites: RunSites = None,
     secure: Masks = True,
     epsilon: o.Epsilon = None,
     delta: o.Delta = None,
@@ -284,16 +284,15 @@ def call_asked(
 ) -> dict[str, Any]:
     """Start an app that asks something of the sites of a finished run, wait for its end, and return the answer.
 
-    The coordinator's process reads what is asked from a file, and writes its answer to another. `watch` is called now
-    and then; it raises where there is nothing left to wait for.
+    The coordinator's process reads what is asked from a file, and writes its answer to another. The sites of the run
+    are asked, unless others are named. `watch` is called now and then; it raises where there is nothing left to wait
+    for.
     """
     read_app(folder)
+    told_to = {"run": str(run), "sites": sites or []}
     with tempfile.TemporaryDirectory(prefix="fedhk-ask-") as scratch:
         question, answer = Path(scratch) / "question.json", Path(scratch) / "answer.json"
-        write_atomically(question, to_json(asked | {"run": str(run), "answer": str(answer)}).encode())
-        settings: dict[str, Any] = {"question": str(question)}
-        if sites:
-            settings["sites"] = ",".join(sites)
-        call_app(control, folder, settings, watch, answer.exists)
+        write_atomically(question, to_json(asked | told_to | {"answer": str(answer)}).encode())
+        call_app(control, folder, {"question": str(question)}, watch, answer.exists)
         told: dict[str, Any] = json_format.loads(answer.read_text("utf-8"))
     return told

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedhk._files import replacing, write_atomically
+from fedhk._files import READABLE, replacing, write_atomically
 from fedhk._text import printable
 from fedhk.after.comparison import compare
 from fedhk.after.outcomes import outcomes
@@ -23,7 +23,7 @@ from fedhk.after.stability import stability
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, read_config
 from fedhk.cli.console import exit_code, to_json
-from fedhk.cli.flower.init import NEWS, RUN_CONFIG, UPDATE, site_names
+from fedhk.cli.flower.init import NEWS, RUN_CONFIG, UPDATE, find_fewest, site_names
 from fedhk.cli.runs import (
     CONFIG,
     MODEL,
@@ -36,11 +36,11 @@ from fedhk.cli.runs import (
     write_run,
 )
 from fedhk.cli.update import write_update
-from fedhk.data.dictionary import read_dictionary
+from fedhk.data.dictionary import DICTIONARY, read_dictionary
 from fedhk.estimators.loading import load
 from fedhk.federation.engines.flower import GridTransport
 from fedhk.federation.engines.remote import RemoteSites, Transport
-from fedhk.privacy.mechanism import FEWEST_SITES, DifferentialPrivacy, SecureSummation
+from fedhk.privacy.mechanism import DifferentialPrivacy
 from fedhk.report.run import write_report
 from fedhk.summary.drawing import require_matplotlib
 
@@ -84,7 +84,8 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
             answer = _update_remote if asked["kind"] == UPDATE else _ask_remote
             write_atomically(asked["answer"], to_json(answer(asked, transport, chosen)).encode())
         else:
-            _fit_remote(read_config(config), transport, Path(chosen["out"] or "fedhk-run"), chosen)
+            dictionary = config.with_name(DICTIONARY)
+            _fit_remote(read_config(config), transport, Path(chosen["out"] or "fedhk-run"), chosen, dictionary)
     except Exception as error:
         if chosen["failure"]:
             content = {"code": exit_code(error), "kind": type(error).__name__, "text": " ".join(str(error).split())}
@@ -92,20 +93,25 @@ def coordinate(config: Path, transport: Transport, settings: dict[str, Any]) -> 
         raise
 
 
-def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[str, Any]) -> None:
-    """Run a configuration over remote sites and write its run folder."""
+def _fit_remote(config: Config, transport: Transport, out: Path, chosen: dict[str, Any], dictionary: Path) -> None:
+    """Run a configuration over remote sites and write its run folder, with the data dictionary if there is one."""
     require_matplotlib()
     resume = bool(chosen["resume"])
     check_free(out, force=bool(chosen["force"]), resume=resume)
     if resume:
         check_same(out, config)
     sites = site_names(chosen["sites"])
+    fewest = find_fewest(config, sites)
     with under_way(out, config, resume=resume) as checkpoint:
-        engine = _make_engine(transport, chosen, sites, _find_fewest(config, sites))
-        own = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
+        engine = _make_engine(transport, chosen, sites, fewest)
+        own: dict[str, Any] = {"random_state": config.seed, "checkpoint": checkpoint, "engine": engine, "verbose": 0}
+        if config.parameters.get("secure"):  # an exchange needs as many as the sums that follow
+            own["participation"] = config.parameters.get("participation", {}) | {"min_sites": fewest}
         model = ALGORITHMS[config.algorithm].make(config.parameters | own).fit(resume=resume)
         with replacing(out, folder_mode(config)) as draft:
             write_run(draft, model, _list_sites(engine, model), config)
+            if dictionary.is_file():
+                write_atomically(draft / DICTIONARY, dictionary.read_bytes(), READABLE)
             write_report(draft, title=out.name)
 
 
@@ -117,9 +123,8 @@ def _update_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str
     require_matplotlib()
     run, out = Path(asked["run"]), Path(asked["out"])
     config = replace(read_config(run / CONFIG), data=None)
-    sites = _list_expected(run, chosen)
-    told = _ToldTransport(transport, _make_tell(chosen))
-    engine = _make_engine(told, chosen, sites, _find_fewest(config, sites))
+    sites = _list_expected(run, asked)
+    engine = _make_engine(transport, chosen, sites, find_fewest(config, sites), each=True)
     model = load(run / MODEL).set_params(engine=engine, verbose=0)
     if asked["privacy"] is not None:
         config = config.updated({"privacy": asked["privacy"]})
@@ -131,8 +136,8 @@ def _update_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str
 def _ask_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str, Any]) -> dict[str, Any]:
     """Ask the sites of a finished run a question."""
     run = Path(asked["run"])
-    model, sites = load(run / MODEL), _list_expected(run, chosen)
-    engine = _make_engine(_ToldTransport(transport, _make_tell(chosen)), chosen, sites, len(sites))
+    model, sites = load(run / MODEL), _list_expected(run, asked)
+    engine = _make_engine(transport, chosen, sites, len(sites), each=True)
     given: dict[str, Any] = asked["given"] | {"engine": engine, "secure": asked["secure"]}
     if asked["privacy"] is not None:
         given["privacy"] = DifferentialPrivacy(**asked["privacy"])
@@ -144,46 +149,20 @@ def _ask_remote(asked: dict[str, Any], transport: Transport, chosen: dict[str, A
     return {"table": asdict(found.table()), "facts": found.facts() | {"privacy_spent": found.privacy_spent}}
 
 
-def _list_expected(run: Path, chosen: dict[str, Any]) -> list[str]:
-    """List the sites that are asked after a run: those that the app or the user names, else those of the run."""
-    return site_names(chosen["sites"]) or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
+def _list_expected(run: Path, asked: dict[str, Any]) -> list[str]:
+    """List the sites that are asked after a run: those that the user names, else those of the run."""
+    return asked["sites"] or sorted(json.loads((run / SUMMARY).read_text("utf-8"))["sites"])
 
 
-@dataclass
-class _ToldTransport:
-    """A transport that tells of every exchange: an update or a question has no checkpoint that shows how far it is."""
+def _make_engine(
+    transport: Transport, chosen: dict[str, Any], sites: list[str], wait_for: int, *, each: bool = False
+) -> RemoteSites:
+    """Make the engine to the sites, which tells the process that follows the run who is there.
 
-    transport: Transport
-    tell: Callable[[str], None]
-    count: int = 0
-
-    def nodes(self) -> Collection[int]:
-        """Return the nodes that are connected."""
-        return self.transport.nodes()
-
-    def send(self, payloads: Mapping[int, bytes], timeout: float) -> dict[int, bytes | Exception]:
-        """Send to each node what is for it."""
-        answers = self.transport.send(payloads, timeout)
-        self.count += 1
-        answered = sum(isinstance(answer, bytes) for answer in answers.values())
-        self.tell(f"exchange {self.count}: {answered} of {len(payloads)} sites answered")
-        return answers
-
-
-def _make_engine(transport: Transport, chosen: dict[str, Any], sites: list[str], wait_for: int) -> RemoteSites:
-    """Make the engine to the sites, which tells the process that follows the run who is there."""
-    wait = float(chosen["wait"])
-    return RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait, tell=_make_tell(chosen))
-
-
-def _find_fewest(config: Config, sites: list[str]) -> int:
-    """Find how many sites must be there for a run to begin: masked sums need three, or their threshold."""
-    fewest = int(config.parameters.get("participation", {}).get("min_sites") or len(sites) // 2 + 1)
-    secure = config.parameters.get("secure")
-    if not secure:
-        return fewest
-    masks = SecureSummation(**secure) if isinstance(secure, dict) else SecureSummation()
-    return max(fewest, FEWEST_SITES, masks.threshold or 0)
+    An update or a question has no checkpoint that shows how far it is: there the engine tells of `each` exchange.
+    """
+    wait, tell = float(chosen["wait"]), _make_tell(chosen)
+    return RemoteSites(transport, expected=sites, wait_for=wait_for, wait=wait, tell=tell, tell_exchanges=each)
 
 
 def _make_tell(chosen: dict[str, Any]) -> Callable[[str], None]:

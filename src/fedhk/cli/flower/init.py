@@ -16,6 +16,8 @@ from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import OutputExistsError, exit_codes, say, write_command
 from fedhk.cli.fit import with_public_bounds
 from fedhk.cli.runs import is_vacant
+from fedhk.data.dictionary import DICTIONARY
+from fedhk.privacy.mechanism import FEWEST_SITES, SecureSummation
 
 CONFIG_FILE, SERVER_FILE, CLIENT_FILE, PROJECT_FILE = "fedhk.toml", "server_app.py", "client_app.py", "pyproject.toml"
 
@@ -88,8 +90,13 @@ Sites = Annotated[
     str | None,
     o.option("sites", "Names of the sites that take part, with commas between.", "all that come"),
 ]
+RunSites = Annotated[
+    str | None,
+    o.option("sites", "Names of the sites that take part, with commas between.", "those of the run"),
+]
 DictionaryFile = Annotated[
-    Path | None, typer.Option("--dictionary", help="Data dictionary whose ranges are the bounds of the noise.")
+    Path | None,
+    typer.Option("--dictionary", help="Data dictionary, for pages; with --epsilon its ranges are the bounds."),
 ]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for the sites before a run begins.", min=0)]
 
@@ -127,8 +134,9 @@ def init(  # noqa: PLR0917
     given = {"n_clusters": o.parse("clusters", clusters), "privacy": privacy, "secure": secure}
     with exit_codes():
         wanted = make_config(config, given, settings, min_sites, algorithm=algorithm, seed=seed)
-        wanted = with_public_bounds(wanted, dictionary)
-        make_app(folder, wanted, sites=site_names(sites or ""), wait=wait)
+        if wanted.parameters.get("privacy") is not None:
+            wanted = with_public_bounds(wanted, dictionary)
+        make_app(folder, wanted, sites=site_names(sites or ""), wait=wait, dictionary=dictionary)
     say(f"Written to {folder}. Next, on the SuperLink's machine, with the ca.crt of `fedhk flower certificates`:")
     say(write_command("fedhk", "flower", "run", folder, "--root-certificates", "tls/ca.crt", "--out", "run/"))
 
@@ -142,19 +150,40 @@ def make_config(
     return wanted.with_options("participation", min_sites=min_sites)
 
 
+def find_fewest(config: Config, sites: list[str]) -> int:
+    """Find how many sites must be there for a run to begin: masked sums need three, or their threshold.
+
+    Refuse a run that needs more than are named: it would wait for sites that nobody expects.
+    """
+    fewest = int(config.parameters.get("participation", {}).get("min_sites") or len(sites) // 2 + 1)
+    secure, why = config.parameters.get("secure"), "min_sites"
+    if secure:
+        masks = SecureSummation(**secure) if isinstance(secure, dict) else SecureSummation()
+        fewest, why = max(fewest, FEWEST_SITES, masks.threshold or 0), "secure"
+    if sites and len(sites) < fewest:
+        raise ConfigError(f"{why} needs at least {fewest} sites, and {len(sites)} are named: {', '.join(sites)}.")
+    return fewest
+
+
 def site_names(text: str) -> list[str]:
     """Split names at commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def make_app(folder: Path, config: Config, *, sites: list[str], wait: float = 600.0) -> None:
-    """Write the files of an app. `sites` take part, everybody if there are none; `wait` is in seconds."""
+def make_app(
+    folder: Path, config: Config, *, sites: list[str], wait: float = 600.0, dictionary: Path | None = None
+) -> None:
+    """Write the files of an app. `sites` take part, everybody if there are none; `wait` is in seconds.
+
+    The data dictionary, if there is one, tells the pages of runs what columns are.
+    """
     if not is_vacant(folder):
         raise OutputExistsError(f"{str(folder)!r} exists already and is not empty; give another folder.")
     if not ALGORITHMS[config.algorithm].federated:
         raise ConfigError(f"Algorithm {config.algorithm!r} clusters one site; a federation needs a federated one.")
     if "n_clusters" not in config.parameters:
         raise typer.BadParameter("is needed.", param_hint="--clusters")
+    find_fewest(config, sites)
     # with noise, all rounds that share the budget are run, whatever `tol` is
     hasty = config.parameters.get("privacy") or ALGORITHMS[config.algorithm].defaults()["tol"] >= FLOWER_TOL
     quick = {} if hasty else {"tol": FLOWER_TOL}
@@ -167,6 +196,8 @@ def make_app(folder: Path, config: Config, *, sites: list[str], wait: float = 60
         CLIENT_FILE: CLIENT,
         PROJECT_FILE: PROJECT.format(version=__version__, settings=lines),
     }
+    if dictionary is not None:
+        files[DICTIONARY] = dictionary.read_text("utf-8")
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_text(content, "utf-8")

@@ -86,13 +86,13 @@ def run_app(
     settings = {"out": str(out), "resume": resume, "force": force}
     hint = "--resume goes on where a checkpoint was reached."
 
-    show = show_progress([], most_rounds)
+    show = show_progress(most_rounds)
 
     def look() -> None:
         watch()
         with suppress(CheckpointError):  # reported when the run is resumed
             if (reached := peek(out / CHECKPOINT)) is not None:
-                show(reached)
+                show(*reached)
 
     call_app(control, folder, settings, look, lambda: is_run(out), hint=hint)
     summary: dict[str, Any] = json_format.loads((out / SUMMARY).read_text("utf-8"))

@@ -6,10 +6,13 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
+from fedhk._files import hold
+from fedhk._names import suggest
 from fedhk.cli import options as o
 from fedhk.cli.console import counted, exit_codes, say, say_notes
 from fedhk.cli.flower.keys import CA, SERVER_CERTIFICATE, SERVER_KEY
@@ -24,6 +27,12 @@ from fedhk.cli.flower.processes import (
     require_flower,
     split_address,
 )
+
+if TYPE_CHECKING:
+    from fedhk.federation.remote.policy import Policy
+
+# The file in the state of a site that is locked while the site is running.
+RUNNING = "running"
 
 Tls = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of `fedhk flower certificates`.", file_okay=False)]
 Database = Annotated[
@@ -105,6 +114,7 @@ def site(  # noqa: PLR0917
     with exit_codes():
         from fedhk.federation.remote.policy import Policy, read_policy
         from fedhk.privacy.identity import fingerprint
+        from fedhk.privacy.ledger import NAME
 
         require_flower()
         if not insecure and (root_certificates is None or key is None):
@@ -112,10 +122,15 @@ def site(  # noqa: PLR0917
         for file, option in ((root_certificates, "--root-certificates"), (key, "--key"), (policy, "--policy")):
             if file is not None and not file.is_file():
                 raise FlowerError(f"{option} {str(file)!r} is not there.")
+        if key is not None:
+            _check_key(key)
         demands = Policy() if policy is None else read_policy(policy)
-        say(_describe_site(data, name, demands.bounds, id_column))
+        say(_describe_site(data, name, demands, id_column))
+        _say_policy(policy, demands, state / quote(name, safe="") / NAME)
         if also is not None:
             say(_describe_further(data, name, also, demands.held_out, id_column))
+        elif demands.held_out:
+            say_notes(["held_out of the policy has no effect without --also, the folder with these columns."])
         for other, public in sorted(demands.known.items()):
             say(f"Its policy knows {other!r} by the key with the fingerprint {fingerprint(bytes.fromhex(public))}.")
         split_address(superlink)
@@ -125,6 +140,7 @@ def site(  # noqa: PLR0917
             say(f"Note: {error}")
         if port is not None:
             check_port(LOOPBACK, port, "the SuperNode")
+        _hold_state(name, state)
         say(AFTER_305)
         _become(
             site_command(
@@ -137,19 +153,67 @@ def site(  # noqa: PLR0917
         )
 
 
-def _describe_site(data: Path, name: str, bounds: Any = None, id_column: str | None = None) -> str:
-    """Read a site as a run would, and describe it; refuse bounds of its policy that exclude most values."""
-    from fedhk.data.folders import Reading, read_site
+def _check_key(key: Path) -> None:
+    """Refuse a file that is not the private key of a site."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        load_ssh_private_key(key.read_bytes(), password=None)
+    except (ValueError, TypeError) as error:  # a TypeError where it has a password
+        private = f"; the private key is {str(key.with_suffix(''))!r}" if key.suffix == ".pub" else ""
+        raise FlowerError(
+            f"--key {str(key)!r} is no private key in OpenSSH form without a password, as `fedhk flower key` makes "
+            f"one{private}."
+        ) from error
+
+
+def _hold_state(name: str, state: Path) -> None:
+    """Refuse a site that runs already; until this process ends, its state is its own."""
+    folder = state / quote(name, safe="")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not hold(folder / RUNNING):
+        raise FlowerError(f"Site {name!r} is running already, with its state in {str(folder)!r}: end that one first.")
+
+
+def _say_policy(file: Path | None, demands: Policy, ledger: Path) -> None:
+    """Say what a site demands of any run, and what its ledger leaves."""
+    from fedhk.cli.ledger import find_rest
+    from fedhk.privacy.ledger import read_ledger, spent_on
+
+    if file is None:
+        say_notes(
+            [
+                "no policy: this site takes part in any run, also without masks and noise, and nothing limits what is "
+                "spent. --policy FILE says what it demands."
+            ]
+        )
+        return
+    say(demands.describe())
+    if demands.epsilon is not None:
+        made = read_ledger(ledger)[0] if ledger.is_file() else []
+        spent = spent_on(made, demands.delta, demands.neighbours) if made else 0.0
+        rest = find_rest(made, demands)
+        until = f" until {rest['year_ends']}" if rest.get("year_ends") else ""
+        say(f"Epsilon {spent:.3g} is spent; one more run may have {rest['left']:.3g}{until}.")
+
+
+def _describe_site(data: Path, name: str, demands: Policy, id_column: str | None = None) -> str:
+    """Read a site as a run would, and describe it; refuse what its policy says that does not go with its rows."""
+    from fedhk.data.folders import Reading, list_folders, read_site
     from fedhk.data.levels import first_places
     from fedhk.data.named import named_views
     from fedhk.data.views import check_views
+    from fedhk.errors import DataError
     from fedhk.federation.remote.own_rows import check_policy_bounds
     from fedhk.federation.remote.site import check_name
 
     check_name(name)
+    if data.is_dir() and data / name in list_folders(data):
+        raise DataError(f"{str(data)!r} has folders of sites: give that of this one, {str(data / name)!r}.")
     found = read_site(data, reading=Reading(id_column))
+    demands.check_rows(found.n_rows)
     rows = check_views(named_views(found), missing_views=True, min_rows=0)
-    say_notes(check_policy_bounds(name, rows, bounds))
+    say_notes(check_policy_bounds(name, rows, demands.bounds))
     counts = {
         view: len(first_places(found.columns[view], math.prod(values.shape[1:])))
         for view, values in found.views.items()
@@ -164,8 +228,16 @@ def _describe_further(data: Path, name: str, also: Path, allowed: Sequence[str],
     from fedhk.data.folders import Reading, read_site
     from fedhk.data.further import align_tables, keep_columns, read_further
     from fedhk.data.levels import base_name
+    from fedhk.errors import DataError
 
-    found = keep_columns(read_further(also, data, id_column), allowed)
+    every = read_further(also, data, id_column)
+    known = sorted({base_name(column) for names in every.columns.values() for column in names or ()})
+    if unknown := [column for column in allowed if column not in known]:
+        raise DataError(
+            f"policy: held_out has {unknown[0]!r}, which is no column in {str(also)!r}; they are {', '.join(known)}."
+            f"{suggest(unknown[0], known)}"
+        )
+    found = keep_columns(every, allowed)
     tables = align_tables(name, read_site(data, reading=Reading(id_column)), found)
     listed = sorted({base_name(column) for table in tables.values() for column in table.columns or ()})
     return f"Questions after a fit may read {', '.join(listed) or 'none'} of the columns in {str(also)!r}."

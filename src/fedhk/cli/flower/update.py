@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedhk.cli import options as o
 from fedhk.cli.console import exit_codes
 from fedhk.cli.flower.ask import call_asked, open_run
-from fedhk.cli.flower.init import UPDATE, Sites, site_names
+from fedhk.cli.flower.init import UPDATE, RunSites, site_names
 from fedhk.cli.flower.processes import connect, interruptible
 from fedhk.cli.flower.run import AppFolder
 from fedhk.cli.runs import MODEL, absolute, check_free
@@ -33,7 +33,7 @@ def update(  # noqa: PLR0917
     superlink: o.SuperLink = o.DEFAULT_ADDRESS,
     root_certificates: o.RootCertificates = None,
     insecure: o.Insecure = False,
-    sites: Sites = None,
+    sites: RunSites = None,
     force: o.Force = False,
     json: o.Json = False,
 ) -> None:

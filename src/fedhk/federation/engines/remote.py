@@ -81,6 +81,8 @@ class RemoteSites:
         Seconds to wait for them. Those of `expected` that did not come by then are left out, as long as `wait_for` did.
     tell : callable, optional
         Called with a line of text at the beginning of the wait and whenever a site came: who is there and who is not.
+    tell_exchanges : bool, default=False
+        Whether every exchange of a run has a line, too: how many sites answered.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class RemoteSites:
         wait_for: int = 1,
         wait: float = 600.0,
         tell: Callable[[str], None] = lambda _: None,
+        tell_exchanges: bool = False,
     ) -> None:
         self._transport = transport
         self._expected = tuple(expected)
@@ -98,6 +101,7 @@ class RemoteSites:
         self._wait = wait
         self._tell = tell
         self._told = ""  # what was told last
+        self._tell_exchanges, self._exchanges = tell_exchanges, 0
         self._held_out, self._needs_all = False, False  # as `for_questions` says
         self._timeout = TIMEOUT
         self._faults: dict[str, MessageError] = {}
@@ -140,7 +144,8 @@ class RemoteSites:
         """
         sites = self._expected or self.sites()
         wait_for = len(sites) or self._wait_for
-        engine = RemoteSites(self._transport, expected=sites, wait_for=wait_for, wait=self._wait, tell=self._tell)
+        told: Any = {"tell": self._tell, "tell_exchanges": self._tell_exchanges}
+        engine = RemoteSites(self._transport, expected=sites, wait_for=wait_for, wait=self._wait, **told)
         engine._held_out, engine._needs_all = held_out, True
         return engine
 
@@ -194,6 +199,10 @@ class RemoteSites:
             found[site] = self._faults.get(site) or ConnectionError("not connected")
         self._missing -= reached.keys()
         self._missing |= {site for site, answer in found.items() if isinstance(answer, ConnectionError | TimeoutError)}
+        self._exchanges += 1
+        if self._tell_exchanges:
+            answered = sum(isinstance(answer, bytes) for answer in found.values())
+            self._tell(f"exchange {self._exchanges}: {answered} of {len(found)} sites answered")
         return found
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.rows import joint_rows, split_joint
 from fedhk.model.statistics import Statistics
 from fedhk.personal.calibration import Calibration
-from fedhk.privacy.mechanism import read_bounds
+from fedhk.privacy.mechanism import UPDATE, read_bounds
 
 # A cluster with fewer rows than this, after forgetting, is gone: no group has fewer.
 FEWEST_ROWS = 2.0
@@ -528,8 +528,15 @@ class Revise(SumPhase[ReviseRequest]):
             return [terms.seal(self)]
         if not self.last:
             return []
-        rounds = NoisyRounds(self.learn_weights, self.form, terms.noise, terms.noise.rounds)
+        rounds = NoisyUpdate(self.learn_weights, self.form, terms.noise, terms.noise.rounds)
         return [terms.seal(rounds), KeepMemory()]
+
+
+@dataclass(frozen=True)
+class NoisyUpdate(NoisyRounds):
+    """Carry out the rounds of an update with noise. They share its whole budget: no start has to be found."""
+
+    name: ClassVar[str] = UPDATE + "round"
 
 
 @dataclass(frozen=True)

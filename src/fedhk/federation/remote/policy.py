@@ -183,6 +183,26 @@ class Policy:
                 "open: a level may give a row away. Name the levels in a data dictionary, in the file dictionary.toml."
             )
 
+    def check_rows(self, n_rows: int) -> None:
+        """Refuse a delta at which `epsilon` means nothing for so many rows: it could give one of them away."""
+        if self.epsilon is not None and n_rows and self.delta >= 1.0 / n_rows:
+            raise DataError(
+                f"policy: delta={self.delta:g} must be below 1 over the {n_rows} rows of the site: use at most "
+                f"{0.1 / n_rows:.1g}."
+            )
+
+    def describe(self) -> str:
+        """Say in words what any run must fulfil."""
+        kinds = []
+        if self.secure:
+            kinds.append("masked sums")
+        if self.epsilon is not None:
+            each = f" in each of {self.years} years" if self.years is not None else ""
+            kinds.append(f"noise, of epsilon {self.epsilon:g} at delta {self.delta:g}{each} for all runs together")
+        demands = f"demands {' and '.join(kinds)}" if kinds else "lets runs without masks and noise in"
+        asked = f"answers the questions {', '.join(self.questions)}" if self.questions else "answers no question"
+        return f"Its policy {demands}; it {asked}."
+
     def check(self, terms: Terms, privacy: DifferentialPrivacy | None, *, question: bool = False) -> None:
         """Refuse a run that asks for less protection than this site demands; `privacy` is the budget of the terms.
 

@@ -136,6 +136,9 @@ class RemoteSite:
             cause = str(error.__cause__ or error.reason)  # the cause names who
             LOG.warning("site %r refuses: %s", self.name, printable(cause))
             return refusal(self.name, exchange, self.policy.give_reason(error))
+        except DataError as error:  # its text says all, and stays here
+            LOG.error("site %r cannot answer: %s", self.name, printable(" ".join(str(error).split())))  # noqa: TRY400
+            return refusal(self.name, exchange, UNANSWERED)
         except Exception:  # whatever it is, its text and its kind stay here
             LOG.exception("site %r cannot answer", self.name)
             return refusal(self.name, exchange, UNANSWERED)
