@@ -134,3 +134,13 @@ class TestNewRows:
         rows = frame.drop(columns=["hospital", "group"]).head(3).assign(smoker=[0, 1, 2])
         with pytest.raises(ValueError, match=r"'smoker' has the unknown level '2' in row 2; known are \['0', '1'\]"):
             model.predict(rows)
+
+
+def test_under_masks_columns_of_two_values_stay_numbers_and_are_named():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": random.normal(size=60), "smoker": random.integers(2, size=60)})
+    frame["site"] = np.tile(["a", "b", "c"], 20)
+    model = fedhk.EFKMVC(2, secure=True, random_state=0)
+    with pytest.warns(UserWarning, match=r"columns of two values are numbers here.*'table/smoker'.*categories="):
+        model.fit(fedhk.from_frame(frame, site="site"))
+    model.fit(fedhk.from_frame(frame, site="site", categories={"smoker": [0, 1]}))  # and no warning

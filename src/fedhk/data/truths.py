@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedhk._text import listed
 from fedhk.data.levels import MARK, fit_columns, is_level, ordered_levels
 from fedhk.data.views import Views, is_tensor, list_columns, row_blocks
 
@@ -39,6 +40,18 @@ def encode_truths(sites: Mapping[str, Views]) -> dict[str, Views]:
             for site, table in named.items():
                 found[site] = _replace_view(found[site], view, wanted, fit_columns(table, columns, wanted, ""))
     return found
+
+
+def doubt_truths(sites: Mapping[str, Views]) -> str:
+    """Say which columns `encode_truths` would make categories, where they stay numbers; empty if there are none."""
+    given, encoded = (list_columns(found.values()) for found in (sites, encode_truths(sites)))
+    names = [f"{view}/{name}" for view, columns in given.items() for name in columns if name not in encoded[view]]
+    if not names:
+        return ""
+    return (
+        f"columns of two values are numbers here, and are what clusters split first: {listed(names)}. With masks or "
+        'noise, say what is a category: categories={"smoker": [0, 1]} of from_frame, or a data dictionary.'
+    )
 
 
 def find_truths(tables: Sequence[Any], columns: Sequence[str]) -> Truths:

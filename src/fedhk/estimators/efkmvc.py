@@ -7,6 +7,7 @@ model, and change the list of phases.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
@@ -27,7 +28,7 @@ from fedhk.agreement.number import describe_selection, doubt_selection
 from fedhk.data.clients import check_clients
 from fedhk.data.folds import can_fold, find_wide
 from fedhk.data.scaling import AUTO, check_cells, make_scaling
-from fedhk.data.truths import encode_truths
+from fedhk.data.truths import doubt_truths, encode_truths
 from fedhk.data.views import Columns, Views, is_view_collection, list_columns, shapes_by_view
 from fedhk.errors import DataError
 from fedhk.estimators.base import UPDATED, HeatKernelModel, unchanged_on_error, warn_of_doubts
@@ -368,8 +369,10 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         self._validate_params()
         with unchanged_on_error(self):
             clients = self._read_sites(X)
-            if self.engine is None and not is_sealed(self):
+            if not is_sealed(self) and self.engine is None:
                 clients = encode_truths(clients)
+            elif doubt := doubt_truths(clients):
+                warnings.warn(f"{type(self).__name__}: {doubt}", UserWarning, stacklevel=2)
             self._run(clients, resume=resume, public=public)
         warn_of_doubts(self, list(self.labels_.values()), list(self.memberships_.values()))
         return self
