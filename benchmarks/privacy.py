@@ -396,8 +396,9 @@ def measure_digits(chosen: range) -> list[str]:
 
 def measure_masks(chosen: range) -> list[str]:
     kinds = (EFKMVC, FedHKTucker, FedHKParafac2, FedHKPerson, FedHKDiffusion)
-    lines, sets = [], shared_sets() or public_sets()
+    lines, means, sets = [], [], shared_sets() or public_sets()
     for kind in kinds:
+        changes = []
         for data in sets:
             found = []
             for seed in chosen:
@@ -411,7 +412,14 @@ def measure_masks(chosen: range) -> list[str]:
                 found.append([agreement(model, labels) for model in models])
             plain, masked = np.array(found).T
             lines.append((kind.__name__, data.name, spread(plain), spread(masked), spread(masked - plain, 3, "+")))
-    return table(f"masks without noise, {len(chosen)} seeds", ["", "data", "plain", "masks", "difference"], lines)
+            changes.append([plain, masked, masked - plain])
+        plain, masked, change = np.mean(changes, axis=0)
+        error = f"{np.std(change, ddof=1) / np.sqrt(len(chosen)):.3f}" if len(chosen) > 1 else "-"
+        means.append((kind.__name__, spread(plain), spread(masked), spread(change, 3, "+"), error))
+    heads = ["plain", "masks", "difference"]
+    title = f"masks without noise, {len(chosen)} seeds"
+    of_means = table(f"{title}: mean over the sets", ["", *heads, "standard error"], means)
+    return [*of_means, *table(title, ["", "data", *heads], lines)]
 
 
 class SharedNoise(OpenSums):
