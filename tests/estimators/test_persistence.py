@@ -29,6 +29,7 @@ from fedhk.federation.aggregators import RobustAggregator
 from fedhk.personal.options import GradientStep
 from fedhk.privacy import DifferentialPrivacy, SecureSummation
 from fedhk.protocols import Averaging, FactorAveraging, Statistics
+from fedhk.tensors import Factors
 
 # few rounds are enough for a model to save
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -51,6 +52,8 @@ def same(one, other):
         return isinstance(other, np.ndarray) and np.array_equal(one, other)
     if isinstance(one, dict):
         return isinstance(other, dict) and list(one) == list(other) and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, Factors):
+        return type(one) is type(other) and same(vars(one), vars(other))
     if isinstance(one, list | tuple):
         return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
     return type(one) is type(other) and one == other

@@ -568,7 +568,7 @@ def _doubt_labels(model: Any, labels: Sequence[IntArray], memberships: Sequence[
     if n_clusters > 1 and rows and largest / rows < 1.0 / n_clusters + ALIKE:
         yield (
             ": all rows belong to all clusters almost alike, so that labels rest on small differences. The largest "
-            f"membership is {largest / rows:.3g} on average, {1 / n_clusters:.3g} would be no difference. Rows are "
+            f"membership is {largest / rows:.4f} on average, {1 / n_clusters:.4f} would be no difference. Rows are "
             f"alike, or the fuzzifier {model.fuzzifier_:g} is too large: {_advise_fuzzifier(model)}."
         )
     elif 0 < len(used) < asked:
