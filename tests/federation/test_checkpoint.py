@@ -23,7 +23,7 @@ from fedhk.federation.stored import pack_bytes, pack_entries
 from scripts import load_benchmark
 
 # runs are cut short here on purpose
-pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*(did not|gives back):sklearn.exceptions.ConvergenceWarning")
 
 PLAN = {"n_clusters": 2, "seed": 0}
 

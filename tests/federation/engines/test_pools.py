@@ -103,6 +103,7 @@ def test_a_site_that_fails_is_refused_by_name_and_the_others_go_on(fit, monkeypa
     assert model.history_[0]["clients"] == N_SITES - 1
 
 
+@pytest.mark.filterwarnings("ignore:.* gives back its start:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "parameters",
     [

@@ -89,6 +89,7 @@ def test_sites_with_a_frame_and_models_of_their_own_can_be_behind_relays():
     assert_same(one, other)
 
 
+@pytest.mark.filterwarnings("ignore:.* gives back its start:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("parameters", [{"aggregator": "median"}, {"protocol": "centers"}])
 def test_answers_that_count_one_by_one_pass_a_relay_as_they_are(parameters):
     one, other = fit(tree(make_sites(), 2), **parameters), fit(LocalSites(make_sites()), **parameters)

@@ -30,7 +30,7 @@ from fedhk.protocols import FactorAveraging
 from remote_sites import NAMES, QUICK, fit_remote, join_run, read_boards
 
 # runs are cut short here on purpose
-pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge:sklearn.exceptions.ConvergenceWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*(did not|gives back):sklearn.exceptions.ConvergenceWarning")
 
 CASES = {
     "sums": (fedhk.EFKMVC, {}),
