@@ -274,7 +274,7 @@ def test_a_shifted_instrument_is_named_where_its_rows_hardly_overlap_those_of_ot
     sites = lab(n_sites=4)
     (only,) = found(changed(sites, lambda x: x + sign * 14 * x.std()))
     assert (only.site, only.columns, only.kind) == ("site-02", ("area",), "above" if sign > 0 else "below")
-    assert only.is_sure
+    assert not only.is_sure  # it may have a group of its own
     assert "another instrument or unit" in only.sentence
     assert not found(changed(sites, lambda x: x + sign * x.std()))
 

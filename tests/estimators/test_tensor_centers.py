@@ -60,7 +60,7 @@ def score(data, labels):
 
 def objective_of(model, views):
     """J of these rows."""
-    return model._assign(views)[2]
+    return model._assign(model._rows(views))[2]
 
 
 # ---------------------------------------------------------------------------------------------------------- full rank

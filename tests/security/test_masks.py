@@ -441,5 +441,5 @@ def test_no_file_of_a_site_has_its_numbers_without_masks(tmp_path, monkeypatch):
     budget = DifferentialPrivacy(4.0, 1e-5, (-10, 20), rounds=2)
     model = fit_remote(wire, secure=True, privacy=budget)
     assert model.privacy_spent_[0] == pytest.approx(4.0, rel=1e-6)
-    assert len(released) == 4 * (4 + 2)  # means, lengths, directions, cells and two rounds at four sites
+    assert len(released) == 4 * (5 + 2)  # means, lengths, spreads, directions, cells and two rounds at four sites
     assert not any(path.is_file() for path in tmp_path.rglob("*.payloads/*"))

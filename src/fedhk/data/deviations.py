@@ -105,8 +105,9 @@ class Deviation:
     others : int
         Sites that it was compared with; 0 for a code.
     is_usual : bool, default=False
-        Whether it only varies more, and other columns of the view, in the same unit, vary as much at other sites: rare
-        events do that, such as ink at the edge of a picture. It is said, and is no reason to leave a site out.
+        Whether something usual may explain it. A column that varies more, where others of the view in the same unit vary
+        as much at other sites, may have rare events, such as ink at the edge of a picture. A column whose rows lie apart
+        may be what tells a group that no other site has. It is said, and is no reason to leave a site out.
     """
 
     site: str
@@ -347,13 +348,14 @@ class _Compared:
             # of two sites, one is named; where a site has no values but one, few values that are small are no surprise
             tiny &= (self.count > 2) & ~np.any((self.values >= LEAST_VALUES) & (self.spread == 0), axis=0)
             moved, apart = self._moved()
-            off |= moved & ~tiny
+            moved &= ~(off | tiny)
+            off |= moved
             far = np.where(moved, np.maximum(far, np.log(apart)), far)
             scores = np.where(off, far, np.where(tiny, small, -np.inf))
             for site in np.flatnonzero((scores > -np.inf).any(axis=1)).tolist():
                 columns = [int(column) for column in np.argsort(-scores[site]) if scores[site, column] > -np.inf]
                 kinds = [self._kind(site, column, is_far=bool(off[site, column])) for column in columns]
-                found.append(self._deviation(site, columns, kinds))
+                found.append(self._deviation(site, columns, kinds, only_moved=bool(moved[site, columns].all())))
         return found
 
     def _far(self) -> FloatArray:
@@ -367,10 +369,13 @@ class _Compared:
         Spreads are those of the site and of the others together: beyond two of them, at most a fifth of the rows on
         either side can lie between (Cantelli), and a fortieth of normal ones. Sites with other clusters differ in
         several columns, a shifted instrument in one. So a column must stand out of the others of the same site, too.
+        Where more than a third of the sites have such a column, each in another one, it is their clusters.
         """
         apart = np.where(self.typical, np.abs(self.mean - self.middle) / (self.spread + self.width), 0.0)
         own = TIMES * _quantile(apart, self.typical)[:, None]
-        return find_off(apart, self.typical, self.rows, np.broadcast_to(own, apart.shape), LEAST_MOVED), apart
+        off = find_off(apart, self.typical, self.rows, np.broadcast_to(own, apart.shape), LEAST_MOVED)
+        few = 3 * off.any(axis=1).sum() <= len(off)
+        return off & few, apart
 
     def _small(self) -> FloatArray:
         """Compute the log of how many times closer to zero a site's rows are than elsewhere; large deviates."""
@@ -404,10 +409,13 @@ class _Compared:
             return ("above" if mean > middle else "below"), abs(mean - middle) / width
         return "wider", ratio
 
-    def _deviation(self, site: int, columns: Sequence[int], kinds: Sequence[tuple[str, float]]) -> Deviation:
+    def _deviation(
+        self, site: int, columns: Sequence[int], kinds: Sequence[tuple[str, float]], *, only_moved: bool
+    ) -> Deviation:
         """Describe all columns in which a site deviates by the kind of the first; if most do, it is their unit."""
         kind, factor = kinds[0]
-        is_usual = all(kind == "wider" for kind, _ in kinds) and self._are_usual(self.spread[site, columns])
+        only_wider = all(kind == "wider" for kind, _ in kinds)
+        is_usual = only_moved or (only_wider and self._are_usual(self.spread[site, columns]))
         ratio = float(np.median(self.spread[site, columns] / self.width[columns]))
         if 2 * len(columns) > max(self.values.shape[1], 2) and ratio > 0 and abs(math.log(ratio)) > AGREE:
             kind, factor, is_usual = ("larger", ratio, False) if ratio > 1 else ("smaller", 1 / ratio, False)
