@@ -38,8 +38,8 @@ def interrupt(monkeypatch, folder, *arguments):
     """Begin a run in a folder and interrupt it once three rounds are done."""
     real = efkmvc.save_run
 
-    def save_and_stop(folder, run, plan):
-        real(folder, run, plan)
+    def save_and_stop(folder, run, *others):
+        real(folder, run, *others)
         if len(run.history) == 3:
             raise KeyboardInterrupt
 

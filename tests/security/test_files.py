@@ -193,8 +193,8 @@ def begun(data, tmp_path, monkeypatch):
     model = EFKMVC(3, n_init=1, random_state=0, max_rounds=4, tol=0, checkpoint=tmp_path / "run")
     real = efkmvc.save_run
 
-    def save_and_stop(folder, run, *parts):
-        real(folder, run, *parts)
+    def save_and_stop(folder, run, *others):
+        real(folder, run, *others)
         if len(run.history) == 2:
             raise StoppedError
 

@@ -105,9 +105,9 @@ class Deviation:
     others : int
         Sites that it was compared with; 0 for a code.
     is_usual : bool, default=False
-        Whether something usual may explain it. A column that varies more, where others of the view in the same unit vary
-        as much at other sites, may have rare events, such as ink at the edge of a picture. A column whose rows lie apart
-        may be what tells a group that no other site has. It is said, and is no reason to leave a site out.
+        Whether something usual may explain it. A column that varies more, where others of the view in the same unit
+        vary as much at other sites, may have rare events, such as ink at the edge of a picture. A column whose rows lie
+        apart may be what tells a group that no other site has. It is said, and is no reason to leave a site out.
     """
 
     site: str

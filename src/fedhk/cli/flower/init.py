@@ -16,8 +16,6 @@ from fedhk.cli.config import Config, ConfigError, read_config
 from fedhk.cli.console import OutputExistsError, exit_codes, say, write_command
 from fedhk.cli.fit import with_public_bounds
 from fedhk.cli.runs import is_vacant
-from fedhk.data.dictionary import DICTIONARY
-from fedhk.privacy.mechanism import FEWEST_SITES, SecureSummation
 
 CONFIG_FILE, SERVER_FILE, CLIENT_FILE, PROJECT_FILE = "fedhk.toml", "server_app.py", "client_app.py", "pyproject.toml"
 
@@ -155,6 +153,8 @@ def find_fewest(config: Config, sites: list[str]) -> int:
 
     Refuse a run that needs more than are named: it would wait for sites that nobody expects.
     """
+    from fedhk.privacy.mechanism import FEWEST_SITES, SecureSummation
+
     fewest = int(config.parameters.get("participation", {}).get("min_sites") or len(sites) // 2 + 1)
     secure, why = config.parameters.get("secure"), "min_sites"
     if secure:
@@ -177,6 +177,8 @@ def make_app(
 
     The data dictionary, if there is one, tells the pages of runs what columns are.
     """
+    from fedhk.data.dictionary import DICTIONARY
+
     if not is_vacant(folder):
         raise OutputExistsError(f"{str(folder)!r} exists already and is not empty; give another folder.")
     if not ALGORITHMS[config.algorithm].federated:
