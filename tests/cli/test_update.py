@@ -106,7 +106,7 @@ class TestUpdate:
         text = (run / "report.html").read_text("utf-8")
         section = text.split('<section id="section-update">')[1].split("</section>")[0]
         assert "Moved: cluster 0, cluster 1 and cluster 2." in section
-        assert section.count("all sites") == 3
+        assert section.count("all\N{NO-BREAK SPACE}sites") == 3
         assert 'href="#section-update"' in text
 
     def test_another_folder_leaves_the_run_alone_and_is_not_replaced_unasked(self, run, later, tmp_path):

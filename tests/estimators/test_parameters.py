@@ -234,7 +234,7 @@ NO_REQUEST = {
 
 def many_clusters(composition):
     """Clusters for parameters of the start: among many, starts end in different places."""
-    return 9 if composition == "noise" else 7
+    return 12 if composition == "noise" else 7
 
 
 def base_params(estimator, composition, name, data):
