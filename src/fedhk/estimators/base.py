@@ -541,7 +541,7 @@ def doubt_descent(model: Any) -> str:
         return (
             f" gives back its start: none of its rounds lowered the objective. {model.stop_reason_} With these "
             "settings a round may raise it; with protocol='statistics' and aggregator='sum' none does. Or begin "
-            "elsewhere, with init=."
+            "elsewhere, with init=[centres in each view]: centres that are drawn are improved before the rounds."
         )
     if not model.converged_ and model.tol > 0 and "before the objective settled" in model.stop_reason_:
         limit = "max_rounds" if hasattr(model, "max_rounds") else "max_iter"
