@@ -165,7 +165,9 @@ class Profile(Answered):
             "Numbers are mean (standard deviation) and median [quartiles]; levels, and numbers that are 0 or 1, are "
             "rows (share of known).",
             "Effect: eta squared of numbers (Welch's test), Cramer's V of categories (chi-square test).",
-            "Quartiles of whole numbers with few values are exact. Others are approximate: they are read off "
+            "Quartiles are read off histograms with equal bins between the bounds of a column, and no finer than these."
+            if self.noise
+            else "Quartiles of whole numbers with few values are exact. Others are approximate: they are read off "
             "histograms whose bins depend on clusters, so that those of all rows differ a little between two models.",
             "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
             f"Numbers about fewer than {self.least_rows} rows are not shown, nor counts that would give them away (–).",
@@ -178,9 +180,11 @@ class Profile(Answered):
         if not self.noise:
             return []
         off, needed = number(SURE * self.noise, 2), number(math.ceil(ROWS_OVER_NOISE * self.noise), 2)
+        of_all = number(SURE * self.noise * math.sqrt(self.n_clusters), 2)
         return [
-            f"With noise: counts are right within ± {off}, and means within the ± beside them, 95 times in 100. Tests "
-            "include it.",
+            f"With noise: rows and levels of a cluster are right within ± {off}, and means within the ± beside them, 95 "
+            f"times in 100. Counts of all rows add those of the clusters (± {of_all}), and missing cells are what is left "
+            "of rows: where few are missing, their number says little. Tests include the noise.",
             f"What noise hides is left out (–): means and shares of clusters with fewer than about {needed} rows, and "
             "means that it moves by more than rows differ. Tests and effects are of the clusters that are shown.",
         ]

@@ -264,7 +264,8 @@ class FinishedRun:
     def column(self, name: str) -> dict[str, FloatArray]:
         """A column of the further tables, by site."""
         if name not in self.further:
-            raise DataError(f"{name!r} is no column of the further tables; they have {list(self.further)[:20]}.")
+            there = f"they have {list(self.further)[:20]}" if self.further else "there are none: give --also FOLDER"
+            raise DataError(f"{name!r} is no column of the further tables; {there}.")
         known = self.model.view_names_
         for site, views in self.sites.items():
             tables = [
