@@ -182,9 +182,9 @@ class Profile(Answered):
         off, needed = number(SURE * self.noise, 2), number(math.ceil(ROWS_OVER_NOISE * self.noise), 2)
         of_all = number(SURE * self.noise * math.sqrt(self.n_clusters), 2)
         return [
-            f"With noise: rows and levels of a cluster are right within ± {off}, means within the ± beside them, 95 times "
-            f"in 100. Counts of all rows add those of the clusters (± {of_all}). Missing cells are what is left of rows: "
-            "where few are missing, their number says little. Tests include the noise.",
+            f"With noise: rows and levels of a cluster are right within ± {off}, means within the ± beside them, 95 "
+            f"times in 100. Counts of all rows add those of the clusters (± {of_all}). Missing cells are what is left "
+            "of rows: where few are missing, their number says little. Tests include the noise.",
             f"What noise hides is left out (–): means and shares of clusters with fewer than about {needed} rows, and "
             "means that it moves by more than rows differ. Tests and effects are of the clusters that are shown.",
         ]
