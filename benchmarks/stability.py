@@ -1,6 +1,6 @@
 """Whether `fedhk.stability` orders clusters by how far apart they are, and what it says of noise.
 
-    python benchmarks/stability.py [seeds]
+    python benchmarks/stability.py [seeds] [first seed]
 
 Separation: six clusters of 1,200 rows in six dimensions at three sites, whose distances to the nearest one differ.
 Noise: 600 rows of independent normal columns at three sites, 2 to 20 columns, 2 to 6 clusters.
@@ -45,16 +45,18 @@ def split_noise(seed, width, n_clusters):
     return [np.array(found.verdicts) == "unstable", found.mean_jaccard < STABLE]
 
 
-def main(seeds):
-    orders = np.array([order_clusters(seed) for seed in range(seeds)])
+def main(count, first):
+    seeds = range(first, first + count)
+    orders = np.array([order_clusters(seed) for seed in seeds])
     print(f"Spearman with separation: halves {orders[:, 0].mean():.3f}, Hennig's Jaccard {orders[:, 1].mean():.3f}")
     print("\n| columns of noise | called unstable | below .75 by Hennig's Jaccard |\n|---|---|---|")
     for width in (2, 3, 5, 10, 20):
-        found = [split_noise(seed, width, 2 + seed % 5) for seed in range(seeds)]
+        found = [split_noise(seed, width, 2 + seed % 5) for seed in seeds]
         halves, usual = (np.mean(np.concatenate([part[i] for part in found])) for i in (0, 1))
         print(f"| {width} | {halves:.2f} | {usual:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 20)
+    numbers = [int(word) for word in sys.argv[1:]]
+    main(*(numbers + [20, 0][len(numbers) :]))

@@ -85,7 +85,7 @@ CURVES = (
     "restricted_mean",
     "restricted_mean_error",
 )
-TEST = ("statistic", "df", "p", "hazard_ratio", "hazard_lower", "i_squared")
+TEST = ("statistic", "df", "p", "hazard_ratio", "hazard_lower", "i_squared", "sites_more")
 BINARY = ("rows", "events", "odds_ratio", "odds_lower", "odds_upper", "cluster_p", "statistic", "p", "i_squared")
 CONTINUOUS = ("rows", "mean", "spread", "error", "adjusted_mean", "statistic", "p", "eta_squared", "i_squared")
 
@@ -168,6 +168,101 @@ def test_clusters_that_live_longer_are_found(survival):
     assert survival.hazard_ratio[0] > 1.5
     assert survival.hazard_upper[2] < 1
     assert np.all((survival.i_squared >= 0) & (survival.i_squared <= 1))
+
+
+def test_hazard_ratios_are_those_of_mantel_and_haenszel_in_statsmodels(case):
+    model, sites, rows = case
+    apart = np.random.default_rng(0).permutation(len(rows)) * 1e-6  # no two events at one time
+    days = rows["days"] + apart
+    time = {site: days[(rows["site"] == site).to_numpy()] for site in sites}
+    event = {site: views["later"]["died"] for site, views in sites.items()}
+    found = fedhk.outcomes(model, sites, time=time, event=event)
+    rows = rows.assign(days=days).dropna(subset="days")
+    for k in range(3):
+        tables = []
+        for _, part in rows.groupby("site"):
+            for day in part.loc[part["died"] > 0, "days"]:
+                at_risk = part[part["days"] >= day]
+                died = (at_risk["days"] == day) & (at_risk["died"] > 0)
+                inside = at_risk["cluster"] == k
+                tables.append([[(side & died).sum(), (side & ~died).sum()] for side in (inside, ~inside)])
+        oracle = StratifiedTable([np.array(table, float) for table in tables])
+        assert_allclose(found.hazard_ratio[k], oracle.riskratio_pooled, rtol=1e-6)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_hazard_ratios_of_pooled_rows_by_site_are_the_same_under_masks(case, survival, secure):
+    model, sites, _ = case
+    found = fedhk.outcomes(model, sites, time="days", event="died", grid=DAYS, least_rows=1, secure=secure)
+    same(found, survival, ("hazard_ratio", "hazard_lower", "hazard_upper"), rtol=1e-6)
+    same(found, survival, ("sites_more", "sites_known"))
+
+
+def draw_unequal_lives(ratio, seed, whole=None):
+    """A model of two clusters, of which the first has a fifth of the rows and so many times the hazard."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(1500) > 0.2).astype(int)
+    rows = rng.normal(0, 1, (1500, 2)) + 12 * labels[:, None]
+    life, seen_to = rng.exponential(1 / np.where(labels == 0, ratio, 1.0)), rng.uniform(0.2, 2, 1500)
+    time = np.minimum(life, seen_to)
+    time = time if whole is None else np.ceil(time / whole) * whole
+    sites, parts = {}, np.arange(1500) % 3
+    for i in range(3):
+        sites[f"site-{i}"] = {"lab": rows[parts == i]}
+    model = fedhk.EFKMVC(2, init=[np.array([[0.0, 0.0], [12.0, 12.0]])], scaling="none", random_state=0).fit(sites)
+    split = [{site: part[parts == i] for i, site in enumerate(sites)} for part in (time, life <= seen_to)]
+    frame = pd.DataFrame({"days": time, "died": life <= seen_to, "first": (labels == 0) * 1.0, "site": parts})
+    return model, sites, dict(zip(("time", "event"), split, strict=True)), frame
+
+
+@pytest.mark.parametrize("whole", [None, 0.1])
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 2.0, 5.0])
+def test_hazard_ratios_far_from_one_are_those_of_cox_but_for_chance(ratio, whole):
+    logs, errors, theirs = [], [], []
+    for seed in range(6):
+        model, sites, outcome, rows = draw_unequal_lives(ratio, seed, whole)
+        found = fedhk.outcomes(model, sites, **outcome)
+        oracle = CoxPHFitter().fit(rows, "days", "died", strata=["site"])
+        logs.append(np.log(found.hazard_ratio[0]))
+        errors.append(np.log(found.hazard_upper[0] / found.hazard_lower[0]) / (2 * 1.96))
+        theirs.append((oracle.params_["first"], oracle.standard_errors_["first"]))
+        assert_allclose(found.hazard_ratio[0] * found.hazard_ratio[1], 1.0)
+    theirs = np.array(theirs)
+    # both estimate the same; the estimate of Mantel and Haenszel is a little less exact
+    assert np.all(np.abs(np.array(logs) - theirs[:, 0]) < 1.5 * theirs[:, 1])
+    assert_allclose(np.mean(logs), theirs[:, 0].mean(), atol=0.1)
+    assert_allclose(np.mean(errors), theirs[:, 1].mean(), rtol=0.25)
+
+
+def test_a_cluster_without_an_event_has_a_hazard_ratio_of_zero(case):
+    model, sites, _ = case
+    event = {site: v["later"]["died"].where(v["later"]["cluster"] > 0, 0.0) for site, v in sites.items()}
+    time = {site: v["later"]["days"] for site, v in sites.items()}
+    found = fedhk.outcomes(model, sites, time=time, event=event)
+    assert found.hazard_ratio[0] == 0
+    assert np.isnan([found.hazard_lower[0], found.hazard_upper[0]]).all()
+    assert "Cluster 0 never has the event, which others at the same site have." in str(describe_answers([found])[0].content)
+    assert found.sites_more[0] == 0
+    one = {site: v["later"]["died"].where(v["later"]["cluster"] == 0, 0.0) for site, v in sites.items()}
+    alone = fedhk.outcomes(model, sites, time=time, event=one)
+    assert np.isinf(alone.hazard_ratio[0])
+    assert "Cluster 0 has the event, which no others at the same site have." in str(describe_answers([alone])[0].content)
+
+
+def test_it_is_said_at_how_many_sites_a_cluster_has_more_events(case):
+    model, sites, _ = case
+    for question in ({"time": "days", "event": "died"}, {"event": "relapse"}):
+        found = fedhk.outcomes(model, sites, **question)
+        more = np.zeros(3)
+        for site, views in sites.items():
+            own = fedhk.outcomes(model, {site: views}, **question)
+            more += (own.hazard_ratio if "time" in question else own.odds_ratio) > 1
+        assert_allclose(found.sites_more, more)
+        assert_allclose(found.sites_known, 3)
+        said = str(describe_answers([found])[0].content)
+        clear = (found.sites_more == 3) & ((found.hazard_lower if "time" in question else found.odds_lower) > 1)
+        assert clear.any()
+        assert said.count("), at all 3 sites.") >= clear.sum()
 
 
 def test_small_cells_of_curves_are_not_shown(case):

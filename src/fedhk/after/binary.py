@@ -16,7 +16,7 @@ from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
 from fedhk.after.common_effects import CommonEffects, EffectsRequest, FitEffects, Scores
 from fedhk.after.effects import ROUNDING, chi_square_test
 from fedhk.after.run import Answer, Answered
-from fedhk.after.survival import Z, excess_test
+from fedhk.after.survival import excess_test, read_ratios
 from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p, show_test
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS
@@ -103,10 +103,11 @@ def _strata_sums(counts: FloatArray) -> tuple[FloatArray, Scores]:
 
 @dataclass(frozen=True, eq=False)
 class StrataTotal(Entry):
-    """What `_strata_sums` gives, added over all sites."""
+    """What `_strata_sums` gives, added over all sites, and at how many sites clusters have more events."""
 
     sums: FloatArray
     scores: Scores
+    sides: FloatArray
 
 
 @dataclass(frozen=True)
@@ -123,17 +124,18 @@ class CompareEvents(ColumnSum[EventsRequest]):
         return EventsRequest(self.n_clusters)
 
     def size(self, board: Board) -> int:
-        return self.n_clusters * (6 + self.n_clusters)
+        return self.n_clusters * (8 + self.n_clusters)
 
     @staticmethod
     def vector(site: PlacedSite, request: EventsRequest) -> FloatArray:  # type: ignore[override]
         sums, scores = _strata_sums(request.count(site)[:, :2])
-        return np.concatenate([part.ravel() for part in (sums, *scores)])
+        return np.concatenate([part.ravel() for part in (sums, *scores, scores.count_sides())])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
         c = self.n_clusters
-        sums, excess, covariance = np.split(total, [5 * c, 6 * c])
-        return board.put(StrataTotal(sums.reshape(5, c), Scores(excess, covariance.reshape(c, c))))
+        sums, excess, covariance, sides = np.split(total, np.cumsum([5 * c, c, c * c]))
+        scores = Scores(excess, covariance.reshape(c, c))
+        return board.put(StrataTotal(sums.reshape(5, c), scores, sides.reshape(2, c)))
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,9 @@ class BinaryOutcome(Answered):
     odds_ratio, odds_lower, odds_upper : array of shape (c,)
         Odds of each cluster against all other rows of the same site (Mantel-Haenszel), and its 95 % interval; with
         noise, against all other rows.
+    sites_more, sites_known : array of shape (c,)
+        Sites at which the cluster has more events than its other rows lead one to expect, and sites where it can be
+        compared; NaN with noise.
     cluster_p : array of shape (c,)
         Test that this ratio is 1 (Cochran-Mantel-Haenszel, without correction).
     statistic, df, p : float
@@ -185,6 +190,8 @@ class BinaryOutcome(Answered):
     odds_ratio: FloatArray
     odds_lower: FloatArray
     odds_upper: FloatArray
+    sites_more: FloatArray
+    sites_known: FloatArray
     cluster_p: FloatArray
     statistic: float
     df: int
@@ -257,32 +264,15 @@ def _within_sites(total: StrataTotal) -> dict[str, Any]:
     cross, against, first, mixed, last = total.sums
     excess, covariance = total.scores
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = cross / against
         # Robins, Breslow and Greenland 1986
         var = first / (2 * cross**2) + mixed / (2 * cross * against) + last / (2 * against**2)
     own = np.diag(covariance)
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(own > ROUNDING, stats.chi2.sf(np.square(excess) / own, 1), np.nan)
     statistic, df, p = excess_test(excess, covariance)
-    return _ratios(ratio, var) | {
-        "cluster_p": each,
-        "statistic": statistic,
-        "df": df,
-        "p": p,
-    }
-
-
-def _ratios(ratio: FloatArray, var: FloatArray) -> dict[str, FloatArray]:
-    """Compute ratios with intervals of their logarithms; no interval if a cluster or the rest has no event."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        moved = np.exp(Z * np.sqrt(var))
-        lower, upper = ratio / moved, ratio * moved
-    known = np.isfinite(var)
-    return {
-        "odds_ratio": ratio,
-        "odds_lower": np.where(known, lower, np.nan),
-        "odds_upper": np.where(known, upper, np.nan),
-    }
+    more, known = total.sides
+    tests = {"cluster_p": each, "statistic": statistic, "df": df, "p": p}
+    return read_ratios("odds", cross, against, var) | tests | {"sites_more": more, "sites_known": known}
 
 
 def _over_sites(found: EventCounts) -> dict[str, Any]:
@@ -292,8 +282,8 @@ def _over_sites(found: EventCounts) -> dict[str, Any]:
     c = len(counts)
     # the noise in the rest is that of all other clusters
     var = np.sum(1 / counts + noise / counts**2 + 1 / rest + (c - 1) * noise / rest**2, axis=1)
-    ratio = counts[:, 1] * rest[:, 0] / (counts[:, 0] * rest[:, 1])
+    ratios = read_ratios("odds", counts[:, 1] * rest[:, 0], counts[:, 0] * rest[:, 1], var)
     tested = chi_square_test(counts, noise)
-    each = 2 * stats.norm.sf(np.abs(np.log(ratio)) / np.sqrt(var))
-    joint = {"statistic": tested.statistic, "df": int(np.nan_to_num(tested.df)), "p": tested.p}
-    return _ratios(ratio, var) | joint | {"cluster_p": each}
+    each = 2 * stats.norm.sf(np.abs(np.log(ratios["odds_ratio"])) / np.sqrt(var))
+    joint = {"statistic": tested.statistic, "df": int(np.nan_to_num(tested.df)), "p": tested.p, "cluster_p": each}
+    return ratios | joint | dict.fromkeys(("sites_more", "sites_known"), np.full(c, np.nan))

@@ -44,6 +44,11 @@ class Scores(NamedTuple):
         squares = np.divide(np.square(self.excess), own, out=np.zeros_like(own), where=known)
         return np.array([own, self.excess, squares, np.ones_like(own)]) * known
 
+    def count_sides(self) -> FloatArray:
+        """Return whether each cluster has more events than expected, and whether enough is known to tell, (2, c)."""
+        known = np.diag(self.covariance) >= LEAST_INFORMATION
+        return np.array([self.excess > 0, np.ones_like(known)]) * known * 1.0
+
 
 @dataclass(frozen=True, eq=False)
 class EffectsRequest:

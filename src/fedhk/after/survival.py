@@ -166,21 +166,38 @@ def _count_at_times(times: FloatArray, happened: FloatArray, labels: IntArray, c
     return events, at_risk
 
 
-def _compare_at_site(site: PlacedSite, effects: FloatArray) -> Scores:
-    """Compare the events of a site with those expected, at its own times."""
+def _compare_rates(events: FloatArray, at_risk: FloatArray) -> FloatArray:
+    """Compute the terms of hazard ratios of clusters against the rest of one stratum, (3, c).
+
+    At each time: events of the cluster times rows of the rest, over all rows; the same of the rest; and what they add to
+    the variance (Mantel and Haenszel; Greenland and Robins 1985). Of several events at one time, each finds at risk what
+    those before it have left on average (Efron).
+    """
+    died = events.sum(axis=1)
+    there = (at_risk.sum(axis=1) > 0) & (died > 0)
+    events, died = events[there], died[there, None]
+    risk = np.maximum(at_risk[there] - events * (np.maximum(died - 1.0, 0.0) / (2.0 * died)), 0.0)
+    total = np.maximum(risk.sum(axis=1, keepdims=True), 1e-300)
+    share, rest = risk / total, (total - risk) / total
+    return np.array([np.sum(part, axis=0) for part in (events * rest, (died - events) * share, died * share * rest)])
+
+
+def _count_at_site(site: PlacedSite, c: int) -> tuple[FloatArray, FloatArray]:
+    """Count events and rows at risk by cluster at a site, at its own times."""
     parts = [(labels, values) for labels, values in site.blocks((TIMES, EVENTS), (1, 1))]
     labels = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, np.intp)
     values = np.vstack([part for _, part in parts]) if parts else np.zeros((0, 2))
     known = ~np.isnan(values).any(axis=1)
-    found = _count_at_times(values[known, 0], values[known, 1], labels[known], len(effects))
-    return _compare_events(*found, effects)
+    return _count_at_times(values[known, 0], values[known, 1], labels[known], c)
 
 
 @dataclass(frozen=True, eq=False)
 class LogRankTotal(Entry):
-    """Log-rank sums over all sites."""
+    """Log-rank sums over all sites, what `_compare_rates` gives, and at how many sites clusters have more events."""
 
     scores: Scores
+    rates: FloatArray
+    sides: FloatArray
 
 
 @dataclass(frozen=True)
@@ -192,7 +209,7 @@ class LogRankRequest:
 
 @dataclass(frozen=True)
 class SumLogRank(ColumnSum[LogRankRequest]):
-    """The log-rank test of clusters, stratified by site."""
+    """The log-rank test of clusters and their hazard ratios, stratified by site."""
 
     name: ClassVar[str] = AFTER + "log-rank"
     questions: ClassVar[tuple[str, ...]] = ("outcomes",)
@@ -204,15 +221,20 @@ class SumLogRank(ColumnSum[LogRankRequest]):
         return LogRankRequest(self.n_clusters)
 
     def size(self, board: Board) -> int:
-        return self.n_clusters * (self.n_clusters + 1)
+        return self.n_clusters * (self.n_clusters + 6)
 
     @staticmethod
     def vector(site: PlacedSite, request: LogRankRequest) -> FloatArray:  # type: ignore[override]
-        return np.concatenate([part.ravel() for part in _compare_at_site(site, np.zeros(request.n_clusters))])
+        counts = _count_at_site(site, request.n_clusters)
+        scores = _compare_events(*counts, np.zeros(request.n_clusters))
+        return np.concatenate([part.ravel() for part in (*scores, _compare_rates(*counts), scores.count_sides())])
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        excess, covariance = np.split(total, [self.n_clusters])
-        return board.put(LogRankTotal(Scores(excess, covariance.reshape(self.n_clusters, -1))))
+        c = self.n_clusters
+        excess, covariance, rates, sides = np.split(total, np.cumsum([c, c * c, 3 * c]))
+        return board.put(
+            LogRankTotal(Scores(excess, covariance.reshape(c, c)), rates.reshape(3, c), sides.reshape(2, c))
+        )
 
 
 @dataclass(frozen=True)
@@ -223,7 +245,7 @@ class CompareHazards(FitEffects):
 
     @classmethod
     def score(cls, site: PlacedSite, request: EffectsRequest) -> Scores:
-        return _compare_at_site(site, request.effects)
+        return _compare_events(*_count_at_site(site, request.n_clusters), request.effects)
 
 
 # ------------------------------------------------------------------------------------------------- curves from counts
@@ -358,7 +380,11 @@ class Survival(Answered):
     stratified : bool
         Whether it is: not with noise.
     hazard_ratio, hazard_lower, hazard_upper : array of shape (c,)
-        Hazard of each cluster against all other rows of the same site (Peto), and its 95 % interval.
+        Hazard of each cluster against all other rows of the same site (Mantel-Haenszel), and its 95 % interval; with
+        noise, against all other rows.
+    sites_more, sites_known : array of shape (c,)
+        Sites at which the cluster has more events than its other rows lead one to expect, and sites where it can be
+        compared; NaN with noise.
     i_squared : array of shape (c,)
         Heterogeneity of the ratio between sites, from 0 to 1: of what a site differs from the common ratios of all
         clusters, given the clusters that it has. NaN where fewer than two sites know it.
@@ -393,6 +419,8 @@ class Survival(Answered):
     hazard_ratio: FloatArray
     hazard_lower: FloatArray
     hazard_upper: FloatArray
+    sites_more: FloatArray
+    sites_known: FloatArray
     i_squared: FloatArray
     sites_p: FloatArray
     least_rows: int
@@ -469,7 +497,7 @@ class Survival(Answered):
             end = f"fewer than {number(signal)} rows are at risk, {LEAST_SIGNAL:g} times the noise in a count"
         notes = [
             show_test(f"Log-rank test{of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
-            "Intervals are of 95 %. Hazard ratios are Peto's.",
+            "Intervals are of 95 %. Hazard ratios are those of Mantel and Haenszel.",
             f"Curves end where {end}; counts below {least} are not shown.",
         ]
         lost = float(self.missing.sum())
@@ -555,26 +583,49 @@ def _intervals(curve: FloatArray, error: FloatArray, noise: float) -> tuple[Floa
 def _test_hazards(answer: Answer, counts: FloatArray, noise: float) -> dict[str, Any]:
     """The log-rank test and hazard ratios: of all sites' own sums or, with noise, of the counts on the grid."""
     for total in answer.board.find(LogRankTotal):
-        found = _read_log_rank(total.scores, total.scores.covariance)
+        cross, against, spread = total.rates
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = read_ratios("hazard", cross, against, spread / (cross * against))
+        more, known = total.sides
+        found = _read_log_rank(*total.scores) | ratios | {"sites_more": more, "sites_known": known}
         return found | {"stratified": answer.n_sites > 1}
 
-    def compare(some: FloatArray) -> Scores:
-        return _compare_events(some[:, :-1, EVENT].T, np.maximum(_count_exposed(some), 0.0).T, np.zeros(len(some)))
+    c, start = len(counts), np.zeros(len(counts))
 
-    sums = compare(counts)
-    added = _noise_covariance(lambda some: compare(some).excess, counts, noise)
-    return _read_log_rank(sums, sums.covariance + added) | {"stratified": False}
+    def count(some: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return some[:, :-1, EVENT].T, np.maximum(_count_exposed(some), 0.0).T
+
+    def compare(some: FloatArray) -> FloatArray:
+        return np.concatenate([_compare_events(*count(some), start).excess, *_compare_rates(*count(some))[:2]])
+
+    sums, (cross, against, spread) = _compare_events(*count(counts), start), _compare_rates(*count(counts))
+    added = _noise_covariance(compare, counts, noise)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moves = np.vstack([np.diag(1 / cross), -np.diag(1 / against)])  # of the logarithm of a ratio, by its two sums
+        by_noise = np.diag(moves.T @ added[c:, c:] @ moves)
+        ratios = read_ratios("hazard", cross, against, spread / (cross * against) + by_noise)
+    nothing = np.full(c, np.nan)
+    joint = _read_log_rank(sums.excess, sums.covariance + added[:c, :c])
+    return joint | ratios | {"sites_more": nothing, "sites_known": nothing, "stratified": False}
 
 
-def _read_log_rank(sums: Scores, covariance: FloatArray) -> dict[str, Any]:
-    statistic, df, p = excess_test(sums.excess, covariance)
-    own, total = np.diag(sums.covariance), np.diag(covariance)
-    own = np.where(own > ROUNDING, own, np.nan)
-    ratio, error = sums.excess / own, np.sqrt(total) / own
-    with np.errstate(over="ignore"):  # what noise hides may be of any size
-        ratios = [np.exp(ratio + sign * Z * error) for sign in (0, -1, 1)]
-    names = ("hazard_ratio", "hazard_lower", "hazard_upper")
-    return {"statistic": statistic, "df": df, "p": p} | dict(zip(names, ratios, strict=True))
+def _read_log_rank(excess: FloatArray, covariance: FloatArray) -> dict[str, Any]:
+    return dict(zip(("statistic", "df", "p"), excess_test(excess, covariance), strict=True))
+
+
+def read_ratios(name: str, cross: FloatArray, against: FloatArray, var: FloatArray) -> dict[str, FloatArray]:
+    """Compute ratios of two sums with intervals of their logarithms, whose variance is known.
+
+    There is no interval if a cluster or the rest has no event, and no ratio if noise hides which has more.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio, moved = cross / against, np.exp(Z * np.sqrt(var))
+        ends = {f"{name}_lower": ratio / moved, f"{name}_upper": ratio * moved}
+        known = np.isfinite(var) & (ratio > 0)
+    hidden = (cross < 0) | (against < 0)
+    return {f"{name}_ratio": np.where(hidden, np.nan, ratio)} | {
+        end: np.where(known & ~hidden, values, np.nan) for end, values in ends.items()
+    }
 
 
 def survival_phases(n_clusters: int, grid: Any) -> list[Phase[Any, Any]]:

@@ -144,6 +144,7 @@ def _say_ratio(
     what: str,
     interval: Sequence[float],
     between: tuple[float, float],
+    sites: tuple[float, float],
     *,
     stratified: bool,
     event: str = "the event",
@@ -151,24 +152,37 @@ def _say_ratio(
 ) -> str:
     """A sentence about the ratio of one cluster to the others, with its interval, and whether sites agree.
 
-    `between` is the heterogeneity between sites and its adjusted p-value.
+    `between` is the heterogeneity between sites and its adjusted p-value; `sites` are those at which the cluster has
+    more events than the others, and those that can tell.
     """
     ratio, lower, upper = interval
+    where = " at the same site" if stratified else ""
+    if ratio == 0:
+        return f"never has {event}, which others{where} have."
+    if np.isinf(ratio):
+        return f"has {event}, which no others{where} have."
     if not np.isfinite(lower):
         return "cannot be compared with the others: there are too few events, or it is alone at its sites."
+    sure = lower > 1 or upper < 1
     side = f"neither clearly {sides[0]} nor clearly {sides[1]}"
-    if lower > 1 or upper < 1:
+    if sure:
         side = sides[0] if lower > 1 else sides[1]
-    where = " at the same site" if stratified else ""
     numbers = f"{what} {number(ratio, 2)}, {number(lower, 2)} to {number(upper, 2)}"
-    text = f"has {event} {side} than the others{where} ({numbers})."
+    more, known = sites
+    at = f", {_count_sites(more if lower > 1 else known - more, known)}" if sure and known > 1 else ""
+    text = f"has {event} {side} than the others{where} ({numbers}){at}."
     i_squared, p = between
     if np.isnan(p):
         return text
     agree = "Sites agree on that, as far as chance lets one tell"
     if p < SITES_DIFFER:
-        agree = "Sites disagree on how much" if lower > 1 or upper < 1 else "Sites disagree on that"
+        agree = "Sites disagree on how much" if sure else "Sites disagree on that"
     return f"{text} {agree} (I² {number(i_squared, 2)}, p {show_p(p)})."
+
+
+def _count_sites(there: float, known: float) -> str:
+    """Say at how many of the sites that can tell it is so."""
+    return f"at all {known:.0f} sites" if there == known else f"at {there:.0f} of {known:.0f} sites"
 
 
 def _join_others(means: FloatArray, k: int) -> str:
@@ -188,7 +202,8 @@ def _(found: Survival) -> Extra:
         interval = found.hazard_ratio[k], found.hazard_lower[k], found.hazard_upper[k]
         event = "the event" if found.event_name == EVENT_NAME else f"the event ({found.event_name})"
         how: dict[str, Any] = {"stratified": found.stratified, "event": event, "sides": SOONER}
-        text = _say_ratio("hazard ratio", interval, (found.i_squared[k], sites_p[k]), **how)
+        sites = found.sites_more[k], found.sites_known[k]
+        text = _say_ratio("hazard ratio", interval, (found.i_squared[k], sites_p[k]), sites, **how)
         mean = found.restricted_mean[k]
         if np.isfinite(mean):
             others = _join_others(found.restricted_mean, k)
@@ -206,8 +221,8 @@ def _(found: BinaryOutcome) -> Extra:
     for k in np.flatnonzero(found.rows >= found.least_rows).tolist():
         interval = found.odds_ratio[k], found.odds_lower[k], found.odds_upper[k]
         event = f"the event ({found.name})" if found.name else "the event"
-        between = found.i_squared[k], sites_p[k]
-        text = _say_ratio("odds ratio", interval, between, stratified=found.stratified, event=event)
+        between, sites = (found.i_squared[k], sites_p[k]), (found.sites_more[k], found.sites_known[k])
+        text = _say_ratio("odds ratio", interval, between, sites, stratified=found.stratified, event=event)
         sentences.append(f"Cluster {k} {text}")
     words = " ".join([UNSEEN, *found.notes[:1]])
     numbers = _fold(found.table(), "Numbers")
