@@ -144,11 +144,11 @@ def main_many(count, first):
     print(f"| all {len(near)} | | {np.mean(near):.3f} | | |")
 
 
-def main_shared(count):
+def main_shared(count, first):
     print("| set | classes | found |\n|---|---|---|")
     for data in shared_sets():
         found = []
-        for seed in range(count):
+        for seed in range(first, first + count):
             sites = {name: [view[rows] for view in data.views] for name, rows in site_rows(data, seed).items()}
             model = fedhk.EFKMVC("auto", n_init=2, max_rounds=3, random_state=seed).fit(sites)
             note = next(one["note"] for one in model.selection_ if one["taken"])
@@ -160,7 +160,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     if "--shared" in sys.argv:
-        main_shared(*(numbers or [3]))
+        main_shared(*(numbers + [3, 0][len(numbers) :]))
     elif "--many" in sys.argv:
         main_many(*(numbers + [4, 3000][len(numbers) :]))
     else:

@@ -11,6 +11,7 @@ import fedhk
 from after.hospitals import make_federation, pool
 from fedhk import plot
 from fedhk.after.comparison import adjusted_rand_index
+from fedhk.errors import DataError
 from fedhk.privacy import DifferentialPrivacy
 from sealed_runs import seeded_noise
 
@@ -81,3 +82,18 @@ def test_the_flow_of_rows_is_drawn(pair, tmp_path):
 def test_an_index_of_trivial_partitions():
     assert adjusted_rand_index(np.array([[5.0]])) == 1.0
     assert adjusted_rand_index(np.zeros((2, 2))) == 1.0
+
+
+def test_sites_without_the_views_of_the_other_model_are_named():
+    model, sites, _ = make_federation()
+    other = fedhk.EFKMVC(2, random_state=0).fit({site: {"image": views["lab"]} for site, views in sites.items()})
+    with pytest.raises(DataError, match=r"Site 'athens' has none of the views of the model, which knows \['image'\]"):
+        fedhk.compare(model, other, sites)
+
+
+def test_notes_on_noise_speak_of_tests_only_where_there_are_some():
+    model, sites, _ = make_federation()
+    budget = DifferentialPrivacy(4.0, 1e-5, bounds=(0, 1))
+    found = fedhk.compare(model, model, sites, privacy=budget)
+    assert found.table().notes[-1].startswith("With noise of standard deviation")
+    assert "tests" not in found.table().notes[-1]

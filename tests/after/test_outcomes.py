@@ -241,12 +241,14 @@ def test_a_cluster_without_an_event_has_a_hazard_ratio_of_zero(case):
     found = fedhk.outcomes(model, sites, time=time, event=event)
     assert found.hazard_ratio[0] == 0
     assert np.isnan([found.hazard_lower[0], found.hazard_upper[0]]).all()
-    assert "Cluster 0 never has the event, which others at the same site have." in str(describe_answers([found])[0].content)
+    said = describe_answers([found])[0].content
+    assert "Cluster 0 never has the event, which others at the same site have." in said
     assert found.sites_more[0] == 0
     one = {site: v["later"]["died"].where(v["later"]["cluster"] == 0, 0.0) for site, v in sites.items()}
     alone = fedhk.outcomes(model, sites, time=time, event=one)
     assert np.isinf(alone.hazard_ratio[0])
-    assert "Cluster 0 has the event, which no others at the same site have." in str(describe_answers([alone])[0].content)
+    said = describe_answers([alone])[0].content
+    assert "Cluster 0 has the event, which no others at the same site have." in said
 
 
 def test_it_is_said_at_how_many_sites_a_cluster_has_more_events(case):
@@ -263,6 +265,14 @@ def test_it_is_said_at_how_many_sites_a_cluster_has_more_events(case):
         clear = (found.sites_more == 3) & ((found.hazard_lower if "time" in question else found.odds_lower) > 1)
         assert clear.any()
         assert said.count("), at all 3 sites.") >= clear.sum()
+
+
+def test_a_horizon_that_no_curve_reaches_is_said(case):
+    model, sites, _ = case
+    found = fedhk.outcomes(model, sites, time="days", event="died", horizon=5000)
+    assert np.isnan(found.restricted_mean).all()
+    assert "There is no mean up to 5,000: no curve goes so far." in found.notes
+    assert "no curve goes so far" not in str(fedhk.outcomes(model, sites, time="days", event="died").notes)
 
 
 def test_small_cells_of_curves_are_not_shown(case):
@@ -482,9 +492,9 @@ def test_numbers_of_every_kind_without_gaps_are_outcomes(case, dtype):
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
-        ("time", -1.0, "time is -1 in row 3, and wrong in 1 rows in all; it must be from 0 on"),
+        ("time", -1.0, "time is -1 in row 3; it must be from 0 on"),
         ("time", np.inf, "time is inf in row 3"),
-        ("event", 2.0, "event is 2 in row 3, and wrong in 1 rows in all; it must be 0 or 1"),
+        ("event", 2.0, "event is 2 in row 3; it must be 0 or 1"),
     ],
 )
 def test_wrong_outcomes_are_named_by_site_and_row(case, column, value, text):
@@ -837,3 +847,18 @@ def test_outcomes_of_one_site_do_not_speak_of_sites():
         assert not any(
             word in text for word in ("by site", "within sites (", "within sites:", "same site", "all sites")
         )
+
+
+def test_events_of_nearly_all_rows_do_not_tell_the_few_without(case):
+    model, sites, _ = case
+    event = {site: views["later"]["relapse"].where(views["later"]["cluster"] > 0, 1.0) for site, views in sites.items()}
+    first = next(iter(sites))
+    event[first] = event[first].copy()
+    event[first][np.flatnonzero(model.global_labels_[first] == 0)[:2]] = 0.0
+    found = fedhk.outcomes(model, sites, event=event)
+    assert found.rows[0] - found.events[0] == 2
+    assert found.table().rows[0][2] == "–"
+    assert np.isnan(found.frame()["events"][0])
+    assert found.table().rows[1][2] != "–"
+    shown = fedhk.outcomes(model, sites, event=event, least_rows=2)
+    assert shown.table().rows[0][2].startswith(f"{found.events[0]:.0f} (")

@@ -187,3 +187,29 @@ def test_wrong_questions_are_refused():
         fedhk.place(model, sites["cairo"], site="rome")
     with pytest.raises(ValueError, match="rare"):
         fedhk.find_limit(model, sites, rare=1.0)
+
+
+def test_text_is_ranked_where_the_model_knows_an_order():
+    order = ["mild", "moderate", "severe"]
+    rng = np.random.default_rng(0)
+    sites = {}
+    for site in ("oslo", "rome"):
+        labels = rng.integers(0, 3, 60)
+        stage = pd.Categorical.from_codes(labels, order, ordered=True)
+        sites[site] = {"record": pd.DataFrame({"stage": stage, "age": 40 + 20 * labels + rng.normal(0, 1, 60)})}
+    model = fedhk.EFKMVC(3, random_state=0).fit(sites)
+    new = sites["oslo"]["record"]
+    text = new.assign(stage=new["stage"].astype(object))
+    assert np.array_equal(model.predict({"record": text}), model.predict({"record": new}))
+    text.loc[0, "stage"] = None
+    assert len(fedhk.place(model, {"record": text}).labels) == 60
+    text.loc[4, "stage"] = "fatal"
+    with pytest.raises(ValueError, match="level 'fatal' in row 4, which the model does not know; its levels are mild"):
+        model.predict({"record": text})
+
+
+def test_nothing_favours_the_only_cluster():
+    rng = np.random.default_rng(0)
+    sites = {site: [rng.normal(size=(40, 2))] for site in ("oslo", "rome")}
+    model = fedhk.EFKMVC(1, random_state=0).fit(sites)
+    assert fedhk.place(model, [rng.normal(size=(3, 2))]).reasons(0) == []

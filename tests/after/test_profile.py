@@ -506,7 +506,7 @@ def test_latex_can_be_referred_to_and_has_words_on_the_left(tmp_path):
     assert table.to_latex().startswith("% needs \\usepackage{booktabs} and \\usepackage{graphicx}\n")
     lines = table.to_latex().split("\n")
     assert lines[3:5] == [r"\caption{Who wins: 3 sets}", r"\label{tab:who-wins}"]
-    assert lines[6:8] == [r"\begin{tabular}{llr}", r"\toprule"]
+    assert lines[7:9] == [r"\begin{tabular}{llr}", r"\toprule"]
     assert table.to_latex().endswith("\\end{tabular}}\n\\end{table}\n")  # a line between would be an empty paragraph
     assert r"\label{tab:my-iris}" in table.save(tmp_path / "My iris.tex").read_text("utf-8")
 
@@ -614,3 +614,25 @@ def test_zero_has_a_bin_of_its_own_and_rounding_is_not_shown():
 
 def test_no_rows_are_no_share():
     assert show_count(1e-13, 5, 100.0) == show_count(0.0, 5, 100.0) == "0 (0 %)"
+
+
+def test_ones_of_nearly_all_rows_do_not_tell_the_few_zeros():
+    model, sites, _ = make_federation()
+    later = {site: pd.DataFrame({"alive": np.ones(len(model.labels_[site]))}) for site in sites}
+    first = next(iter(sites))
+    later[first].loc[np.flatnonzero(model.labels_[first] == 0)[:2], "alive"] = 0.0
+    found = fedhk.profile(model, {site: views | {"later": later[site]} for site, views in sites.items()})
+    line = next(row for row in found.table().rows if "alive = 1" in row[0])
+    assert line[2] == "–"
+    assert found.frame().query("column == 'alive' and cluster == 0")["mean"].isna().all()
+
+
+def test_a_picture_has_one_line_for_a_category_with_two_levels():
+    model, sites, _ = make_federation()
+    found = fedhk.profile(model, sites)
+    labels = [found.labels[place] for place in found.told_places]
+    assert "sex = M" in labels
+    assert "sex = F" not in labels
+    drawn = fedhk.plot.profile(model, found=found).svg
+    assert "sex = M*" in drawn
+    assert "sex = F" not in drawn

@@ -14,6 +14,7 @@ from after.hospitals import make_federation, pooled_labels
 from fedhk.after.run import AskedSites, read_sites
 from fedhk.after.stability import compare_halves, find_consensus, find_jaccard
 from fedhk.privacy import DifferentialPrivacy
+from fedhk.report.after import describe_answers
 
 
 def at_sites(rows):
@@ -201,3 +202,17 @@ def test_wide_views_are_projected_and_sites_may_lack_views_and_cells_where_rows_
     sites["b"][1] = None
     model = fedhk.FedHKDiffusion(3, scaling="none", random_state=0).fit(sites)
     assert fedhk.stability(model, sites, n_resamples=4).verdicts == ["stable"] * 3
+
+
+def test_a_cluster_with_all_rows_is_not_called_stable():
+    rng = np.random.default_rng(0)
+    sites = {site: [rng.normal(size=(60, 3))] for site in ("oslo", "rome")}
+    model = fedhk.EFKMVC(1, random_state=0).fit(sites)
+    found = fedhk.stability(model, sites, n_resamples=4)
+    assert found.verdicts == ["only"]
+    section = describe_answers([found])[0]
+    assert "Cluster 0 has all rows: nothing can contradict it" in section.content
+    assert section.verdict == ""
+    assert "the rows" not in str(fedhk.plot.stability(model, found=found).svg)
+    page = fedhk.plot.report(model, sites, found=[found, fedhk.profile(model, sites)])
+    assert "Cluster 0: all rows." in page.page

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 import fedhk
+from fedhk.datasets import make_sites
 from fedhk.report.maps import MOST_POINTS, project
 from fedhk.report.page import _to_safe_json, render
 from fedhk.report.run import write_report
@@ -109,3 +110,22 @@ def test_the_page_of_a_run_with_noise_over_a_network_says_what_is_noise_and_wher
     assert "`" not in released.words
     assert "<code>fedhk ledger</code>" in released.source
     assert "--own STATE/NAME/run --data DATA</code> makes, there, the page of a site" in page.source
+
+
+def test_the_top_of_the_page_says_which_clusters_can_be_trusted_where_that_was_asked():
+    sites = make_sites(3, 60, n_clusters=3, separation=9, random_state=0).sites
+    model = fedhk.EFKMVC((2, 5), random_state=0).fit(sites)
+    plain = fedhk.plot.report(model, sites)
+    assert "ask how stable clusters are" in plain.html
+    assert "3 clusters" in plain.html
+    assert "The number was found, not given; no other number comes near" in plain.html
+    sure = fedhk.stability(model, sites, n_resamples=4)
+    asked = fedhk.plot.report(model, sites, found=sure)
+    assert "All clusters are stable: halves of the rows, clustered anew, find them again." in asked.html
+    assert "ask how stable clusters are" not in asked.html
+    halves = sure.halves.copy()
+    halves[:, 1] = 0.1
+    mixed = fedhk.plot.report(model, sites, found=replace(sure, halves=halves))
+    assert "find clusters 0 and 2 again; cluster 1 should not be trusted." in mixed.html
+    halves[:] = 0.1
+    assert "No cluster is stable" in fedhk.plot.report(model, sites, found=replace(sure, halves=halves)).html

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import fedhk
 from fedhk import plot
@@ -18,10 +19,11 @@ from fedhk.report.run import write_report
 from fedhk.summary.charts import convergence, gains, traffic
 from fedhk.summary.drawing import (
     CLUSTER_COLOURS,
+    DISC_HEIGHT,
     cluster_colour,
-    count_levels,
     describe,
     draw_grid,
+    measure_lines,
     number_colour,
     page_axes,
     stack_discs,
@@ -123,8 +125,12 @@ def test_ticks_differ(ends):
 
 def test_discs_that_would_hide_each_other_stand_one_above_the_other():
     values = np.array([[0.0, -2.0], [0.01, 2.0], [0.02, np.nan]])
-    lifted = stack_discs(values)
-    assert count_levels(values) == 3
-    assert len(set(lifted[:, 0])) == 3
-    assert np.abs(lifted).max() < 0.5
-    assert np.all(lifted[:2, 1] == 0)
+    lines, places = stack_discs(values)
+    assert np.all(np.diff(np.sort(places[:, 0])) > 0.7)  # a disc is 0.8 of a line high
+    assert np.all(places[:2, 1] == lines[1])  # side by side
+    assert places[:, 0].max() < places[0, 1]
+    assert_allclose(places[:, 0].mean(), lines[0])
+    assert_allclose(measure_lines(values), 1 + 2 * DISC_HEIGHT + 1, atol=0.2)
+    assert measure_lines(values[:, :0]) == 1.0
+    many = np.zeros((16, 9))
+    assert measure_lines(many) <= 4 * 9  # close together, so that the picture has an end

@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from fedhk._typing import FloatArray, IntArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnSum, PlaceCount, PlacesRequest
 from fedhk.after.common_effects import CommonEffects, EffectsRequest, FitEffects, Scores
 from fedhk.after.effects import ROUNDING, chi_square_test
@@ -209,10 +209,15 @@ class BinaryOutcome(Answered):
         found = {"odds_ratio": self.odds_ratio, "lower": self.odds_lower, "upper": self.odds_upper}
         found |= {"p": self.cluster_p, "i_squared": self.i_squared, "sites_p": self.sites_p}
         few = self.rows < self.least_rows
-        counts = {"rows": self.rows, "events": self.events}
-        lines = {name: np.where(is_small(part, self.least_rows), np.nan, part) for name, part in counts.items()}
+        lines = {"rows": np.where(is_small(self.rows, self.least_rows), np.nan, self.rows)}
+        lines["events"] = np.where(is_small(self.events, self.least_rows) | self._tells_others, np.nan, self.events)
         lines |= {name: np.where(few, np.nan, part) for name, part in found.items()}
         return pandas().DataFrame({"cluster": np.arange(len(self.rows))} | lines)
+
+    @property
+    def _tells_others(self) -> BoolArray:
+        """Clusters whose events would tell a small count of rows without one; with noise they do not."""
+        return is_small(self.rows - self.events, self.least_rows) & (self.noise == 0)
 
     def facts(self) -> dict[str, Any]:
         return {"p": self.p, "statistic": self.statistic}
@@ -223,11 +228,12 @@ class BinaryOutcome(Answered):
         for k in range(len(self.rows)):
             shown = self.rows[k] >= max(self.least_rows, SURE * off)
             ratio = show_interval(self.odds_ratio[k], self.odds_lower[k], self.odds_upper[k], 2)
+            events = show_count(self.events[k], self.least_rows, self.rows[k], self.noise)
             rows.append(
                 [
                     f"cluster {k}",
                     show_count(self.rows[k], self.least_rows, noise=off),
-                    show_count(self.events[k], self.least_rows, self.rows[k], self.noise),
+                    "–" if self._tells_others[k] and self.events[k] >= self.least_rows else events,
                     ratio if shown else "–",
                     show_p(self.cluster_p[k]) if shown else "–",
                     number(self.i_squared[k], 2) if shown else "–",
@@ -242,7 +248,7 @@ class BinaryOutcome(Answered):
         of = self._tell_strata(", within sites (Cochran-Mantel-Haenszel)", stratified=self.stratified)
         notes = [
             show_test(f"All clusters{of}", f"chi-square {number(self.statistic)}, df {self.df}", self.p),
-            f"Intervals are of 95 %. Counts below {self.least_rows} are not shown.",
+            f"Intervals are of 95 %. Counts below {self.least_rows} are not shown, nor events that would tell them.",
         ]
         return notes + self._noise_notes()
 

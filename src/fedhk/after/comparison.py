@@ -95,6 +95,8 @@ class Comparison(Answered):
         What was sent, and what it spent.
     """
 
+    tests_noise: ClassVar[bool] = False
+
     counts: FloatArray
     matched: dict[int, int]
     jaccard: dict[int, float]

@@ -19,17 +19,18 @@ from fedhk.after.tables import SURE, name_outcome, show_count
 from fedhk.summary.drawing import (
     INK,
     KIND_COLOURS,
+    LINE_HEIGHT,
     PAPER,
     RULE,
     SOFT,
     WIDTH,
     Figure,
     cluster_colour,
-    count_levels,
     describe,
     draw_badges,
     draw_differences,
     draw_grid,
+    measure_lines,
     page_axes,
     require_matplotlib,
     shorten_ticks,
@@ -63,13 +64,14 @@ BADGE_WIDTH, BADGE_HEIGHT = 0.05, 0.09
 
 def draw_profile(found: Profile, ax: Axes | None = None) -> Figure:
     """Draw how far each cluster is from all other rows, for the columns in which clusters differ most."""
-    names = found.labels
-    known = found.seen >= found.least_rows
-    differences = np.where(known, found.difference, np.nan)
+    told = found.told_places
+    names = [found.labels[place] for place in told]
+    used = [found.columns[place].used for place in told]
+    differences = np.where(found.seen >= found.least_rows, found.difference, np.nan)[:, told]
     largest = np.nan_to_num(np.abs(differences)).max(axis=0)
     shown = [int(place) for place in np.argsort(-largest, kind="stable")[:MOST_COLUMNS] if largest[place] > 0]
-    height = 82.0 + 19.0 * count_levels(differences[:, shown]) ** 0.5 * max(len(shown), 1)
-    labels = [shorten(names[p] + ("*" if found.columns[p].used else ""), MOST_LETTERS) for p in shown]
+    height = 82.0 + LINE_HEIGHT * measure_lines(differences[:, shown])
+    labels = [shorten(names[p] + ("*" if used[p] else ""), MOST_LETTERS) for p in shown]
     left = 22.0 + LETTER * max(map(len, labels), default=0)
     some = f"\nThe {len(shown)} largest of {len(names)} columns" if len(shown) < len(names) else ""
     with page_axes(ax, height, (left, 10.0, 26.0, 54.0)) as axes:

@@ -196,6 +196,8 @@ class Limit(Answered):
         Standard deviation of the noise in counts; 0 without noise.
     """
 
+    tests_noise: ClassVar[bool] = False
+
     distance: float
     rare: float
     answer: Answer = field(repr=False)
@@ -289,7 +291,7 @@ class Placement:
     Parameters
     ----------
     labels, runner_up : array of shape (n,)
-        The nearest cluster, and the second nearest.
+        The nearest cluster, and the second nearest; of a model with one cluster the same.
     certainty : array of shape (n,)
         Largest membership, from 0 to 1.
     distance : array of shape (n,)
@@ -342,7 +344,8 @@ class Placement:
             for view, names, part in zip(self.views, self.columns, self.column_pull, strict=True)
             for name, pull in zip(names, part[row], strict=True)
         ]
-        return sorted(pulls, key=lambda one: -one[2])[: check_count(count, "count")]
+        # where there is one cluster, nothing favours it
+        return sorted((one for one in pulls if one[2] != 0), key=lambda one: -one[2])[: check_count(count, "count")]
 
     def frame(self) -> Any:
         """Return a pandas data frame with one line for each row."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedhk._records import Record, Records
-from fedhk._typing import BoolArray, FloatArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import (
     BINS,
     MOST_NUMBERS,
@@ -55,6 +55,9 @@ CIRCULAR = (
 
 # Digits that sums under masks have: nine, and more after division by the number of rows.
 ROUNDING_OF_MEANS = 1e-10
+
+# Levels of a category of which one tells the other.
+TWO_LEVELS = 2
 
 # A whole number other than 0 and 1 adds at least 2 to the sum of squares less the sum; what is below 1 is rounding.
 LEAST_SQUARE = 1.0
@@ -280,6 +283,12 @@ class Profile(Answered):
             places.setdefault(key, []).append(place)
         return list(places.values())
 
+    @property
+    def told_places(self) -> IntArray:
+        """The features that say something of their own: of a category with two levels, the second one says all."""
+        spared = {places[0] for places in self._places if len(places) == TWO_LEVELS}
+        return np.array([place for place in range(len(self.columns)) if place not in spared], np.intp)
+
     def _missing(self, place: int) -> FloatArray:
         """Count the rows of each cluster without a value."""
         return np.asarray(self.rows - self.seen[:, place])
@@ -298,9 +307,11 @@ class Profile(Answered):
             lines = [("", self.mean[:, first] * self.seen[:, first])]
         elif first in self.ranks:
             lines = list(zip(self.columns[first].order, self.ranks[first], strict=True))
-        counts = np.array([*(have for _, have in lines), self._missing(first)])
+        zeros = [self.seen[:, first] - have for _, have in lines] if first in self.binary else []
+        counts = np.array([*(have for _, have in lines), *zeros, self._missing(first)])
         # levels and missing cells add up to the rows of the cluster
-        return lines, self._find_hidden(counts, has_column_totals=len(lines) > 1)
+        hidden = self._find_hidden(counts, has_column_totals=len(counts) > 2)
+        return lines, np.vstack([hidden[: len(lines)], hidden[-1:]])
 
     def _find_hidden(self, counts: FloatArray, *, has_column_totals: bool = False) -> BoolArray:
         """Find counts, of shape (lines, clusters), that are hidden as in `find_hidden`; with noise nothing follows."""

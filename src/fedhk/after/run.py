@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -119,11 +119,14 @@ def take_sites(model: Any, sites: Any, *, used: bool = False) -> dict[str, Any]:
     named = name_sites(sites)
     if not used:
         return named
-    known = set(model.view_names_)
-    return {
+    known = list(model.view_names_)
+    found = {
         site: {view: table for view, table in views.items() if view in known} if isinstance(views, Mapping) else views
         for site, views in named.items()
     }
+    if empty := [site for site, views in found.items() if isinstance(views, Mapping) and not views]:
+        raise DataError(f"Site {empty[0]!r} has none of the views of the model, which knows {known[:10]}.")
+    return found
 
 
 def check_model(model: Any) -> None:
@@ -280,6 +283,9 @@ class Answer:
 class Answered(ABC):
     """The answer to a question after a run: it has a table, and says what it spent."""
 
+    # whether its intervals and tests include noise; not where it has none
+    tests_noise: ClassVar[bool] = True
+
     answer: Answer
     noise: float
 
@@ -309,10 +315,8 @@ class Answered(ABC):
 
     def _noise_notes(self) -> list[str]:
         """A sentence about the noise, where there is some."""
-        off = number(self.noise, 2)
-        return [f"With noise of standard deviation {off} in each count, which intervals and tests include."][
-            : self.noise > 0
-        ]
+        within = ", which intervals and tests include" if self.tests_noise else ""
+        return [f"With noise of standard deviation {number(self.noise, 2)} in each count{within}."][: self.noise > 0]
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

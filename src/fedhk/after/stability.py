@@ -752,8 +752,12 @@ class Stability(Answered):
 
     @property
     def verdicts(self) -> list[str]:
-        """Return a word for each cluster: "stable" if halves agree on it by `enough` on average, else "unstable"."""
-        return ["empty" if np.isnan(v) else "stable" if v >= self.enough else "unstable" for v in self.mean_halves]
+        """Return a word for each cluster: "stable" if halves agree on it by `enough` on average, else "unstable".
+
+        A cluster without rows is "empty". One that has all rows is "only": all halves agree on it, whatever the rows.
+        """
+        words = ["empty" if np.isnan(v) else "stable" if v >= self.enough else "unstable" for v in self.mean_halves]
+        return ["only" if word == "stable" and words.count("empty") == len(words) - 1 else word for word in words]
 
     @property
     def enough(self) -> float:

@@ -21,7 +21,7 @@ from scipy.special import softmax
 from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, PlaceCount, PlacesRequest, Ranges
 from fedhk.after.common_effects import CommonEffects, EffectsRequest, FitEffects, Scores
-from fedhk.after.effects import ROUNDING, invert_covariance
+from fedhk.after.effects import invert_covariance
 from fedhk.after.run import Answer, Answered
 from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_test
 from fedhk.data.checks import check_count, check_number
@@ -169,9 +169,9 @@ def _count_at_times(times: FloatArray, happened: FloatArray, labels: IntArray, c
 def _compare_rates(events: FloatArray, at_risk: FloatArray) -> FloatArray:
     """Compute the terms of hazard ratios of clusters against the rest of one stratum, (3, c).
 
-    At each time: events of the cluster times rows of the rest, over all rows; the same of the rest; and what they add to
-    the variance (Mantel and Haenszel; Greenland and Robins 1985). Of several events at one time, each finds at risk what
-    those before it have left on average (Efron).
+    At each time: events of the cluster times rows of the rest, over all rows; events of the rest times rows of the
+    cluster; and what they add to the variance (Mantel and Haenszel; Greenland and Robins 1985). Of several events at
+    one time, each finds at risk what those before it have left on average (Efron).
     """
     died = events.sum(axis=1)
     there = (at_risk.sum(axis=1) > 0) & (died > 0)
@@ -500,6 +500,9 @@ class Survival(Answered):
             "Intervals are of 95 %. Hazard ratios are those of Mantel and Haenszel.",
             f"Curves end where {end}; counts below {least} are not shown.",
         ]
+        known = ~np.isnan(self.curves).all(axis=1)
+        if known.any() and np.isnan(self.restricted_mean[known]).all():
+            notes.append(f"There is no mean up to {number(self.horizon)}: no curve goes so far.")
         lost = float(self.missing.sum())
         if lost >= 0.5:
             shown = show_count(lost, self.least_rows, noise=self._noise_in(self.n_clusters))

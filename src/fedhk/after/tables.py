@@ -104,7 +104,8 @@ class PrintedTable:
             for line, row in enumerate(self.rows)
         ]
         head, *lines = (" & ".join(row) + r" \\" for row in ([_escape(self.columns[i]) for i in kept], *cells))
-        notes = "".join(f"\\par\\footnotesize {_escape(note)}\n" for note in self.notes)
+        notes = "".join(f"\\par {_escape(note)}\n" for note in self.notes)
+        notes = f"\\par\\smallskip\\raggedright\\footnotesize\n{notes}" if notes else ""
         words = self._word_columns()
         places = "".join("l" if place == 0 or i in words else "r" for place, i in enumerate(kept))
         slug = _slug(self.title.split(":")[0] if label is None else label)
@@ -115,6 +116,7 @@ class PrintedTable:
                 r"\centering\small\setlength{\tabcolsep}{4pt}",
                 rf"\caption{{{_escape(self.title)}}}",
                 rf"\label{{tab:{slug}}}",
+                r"\smallskip",
                 r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
                 rf"\begin{{tabular}}{{{places}}}",
                 r"\toprule",

@@ -182,11 +182,15 @@ def encode_frame(table: Any, view: str, known: Sequence[Any] | None = None) -> A
     for column in filter(is_level, known or ()):
         categories.setdefault(base_name(column), []).append(level_name(column))
     codes = {name for name, levels in categories.items() if all(map(is_number, levels))}
+    orders = dict(ordered_levels(str(column)) for column in known or ())
     blocks, columns, inferred, faults = [], [], [], list(ids.values())
     for name, label in zip(names, table.columns, strict=True):
         series = table[label]
         try:
-            values, own = _encode_column(series, name, view, is_category=name in categories, has_codes=name in codes)
+            how = {"is_category": name in categories, "has_codes": name in codes}
+            order = orders.get(name, ())
+            ranked = _rank_words(series, order, name, view) if order and _has_words(series) else None
+            values, own = ranked or _encode_column(series, name, view, **how)
         except ValueError as error:
             faults.append(str(error))
             continue
@@ -288,6 +292,25 @@ def _encode_column(
             "Leave the column out, or make it one of these."
         ) from None
     return numbers[:, None], [name]
+
+
+def _has_words(series: Any) -> bool:
+    """Whether cells are text, in a column that has no order of its own."""
+    own_order = getattr(series.dtype, "ordered", False)
+    return not own_order and any(isinstance(value, str) for value in read_cells(series))
+
+
+def _rank_words(series: Any, order: Sequence[str], name: str, view: str) -> tuple[FloatArray, list[str]]:
+    """Text as ranks in the order of the levels that a model knows."""
+    values = read_cells(series)
+    wrong = [row for row, value in enumerate(values) if value is not None and value not in order]
+    if wrong:
+        raise ValueError(
+            f"View {view!r}, column {name!r} has level {str(values[wrong[0]])[:60]!r} in row "
+            f"{name_row(series, wrong[0])}, which the model does not know; its levels are {' < '.join(order)}."
+        )
+    ranks = np.array([np.nan if value is None else order.index(value) for value in values], np.float64)
+    return ranks[:, None], [ordered_name(name, order)]
 
 
 def name_row(table: Any, row: int) -> str:

@@ -66,8 +66,9 @@ def check_outcome(name: str, values: Any, site: str) -> FloatArray:
     if wrong.any():
         row = int(wrong.argmax())
         count = int(wrong.sum())
+        more = f", and wrong in {count} rows in all" if count > 1 else ""
         raise DataError(
-            f"Site {site!r}: {name} is {column[row]:g} in row {name_row(values, row)}, and wrong in {count} rows in "
-            f"all; it must be {allowed}, and missing where it is not known."
+            f"Site {site!r}: {name} is {column[row]:g} in row {name_row(values, row)}{more}; it must be {allowed}, and "
+            "missing where it is not known."
         )
     return column

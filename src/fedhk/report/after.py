@@ -52,9 +52,9 @@ def _describe_answer(found: Any) -> Extra:
     )
 
 
-def _show(name: str, title: str, words: str, sentences: Sequence[str], *content: Any) -> Extra:
+def _show(name: str, title: str, words: str, sentences: Sequence[str], *content: Any, verdict: str = "") -> Extra:
     said = tag("ul", *(tag("li", sentence) for sentence in sentences)) if sentences else Markup("")
-    return Extra(name, title, words, join(said, *content))
+    return Extra(name, title, words, join(said, *content), verdict)
 
 
 def _show_figure(figure: Figure, sentences: Sequence[str]) -> Markup:
@@ -77,8 +77,9 @@ def _list_notes(printed: PrintedTable, first: int = 0) -> Markup:
 def _(found: Stability) -> Extra:
     sentences = []
     for k, verdict in enumerate(found.verdicts):
-        if verdict == "empty":
-            sentences.append(f"Cluster {k} has no rows.")
+        if verdict in ("empty", "only"):
+            rows = "no rows" if verdict == "empty" else "all rows: nothing can contradict it, and nothing confirms it"
+            sentences.append(f"Cluster {k} has {rows}.")
             continue
         share = two_digits(found.mean_halves[k])
         can = "can be trusted" if verdict == "stable" else "should not be trusted"
@@ -91,7 +92,24 @@ def _(found: Stability) -> Extra:
     words = "Halves of the rows of each site were clustered anew, and models were made without each site."
     figure = _show_figure(draw_stability(found), sentences)
     below = replace(found.table(), notes=[note for note in found.notes if note not in words])
-    return _show("trust", "Can the clusters be trusted?", words, (), figure, _list_notes(below))
+    verdict = _sum_up(found.verdicts)
+    return _show("trust", "Can the clusters be trusted?", words, (), figure, _list_notes(below), verdict=verdict)
+
+
+def _sum_up(verdicts: Sequence[str]) -> str:
+    """Say in one sentence which clusters can be trusted; nothing if there is one only."""
+    stable, unstable = ([k for k, verdict in enumerate(verdicts) if verdict == one] for one in ("stable", "unstable"))
+    if not stable and not unstable:
+        return ""
+    if not unstable:
+        return "All clusters are stable: halves of the rows, clustered anew, find them again."
+    if not stable:
+        return "No cluster is stable: halves of the rows, clustered anew, find others."
+    found, lost = (
+        f"{'cluster' if len(ks) == 1 else 'clusters'} {join_names(list(map(str, ks)), len(ks))}"
+        for ks in (stable, unstable)
+    )
+    return f"Halves of the rows, clustered anew, find {found} again; {lost} should not be trusted."
 
 
 @_describe_answer.register
@@ -100,14 +118,17 @@ def _(found: Profile) -> Extra:
     for k in range(found.n_clusters):
         if found.rows[k] < found.least_rows:
             continue
-        differences = np.where(found.seen[k] >= found.least_rows, np.nan_to_num(found.difference[k]), 0.0)
+        differences = np.zeros(len(found.columns))
+        told = found.told_places[found.seen[k, found.told_places] >= found.least_rows]
+        differences[told] = np.nan_to_num(found.difference[k, told])
         named = [
             p
             for p in np.argsort(-np.abs(differences), kind="stable")[:MOST_NAMED]
             if abs(differences[p]) >= LEAST_DIFFERENCE
         ]
         said = [_say_column(found, k, int(place)) for place in named]
-        text = f"Cluster {k}: {'; '.join(said) if said else 'like all other rows in every column'}."
+        nothing = "like all other rows in every column" if found.n_clusters > 1 else "all rows"
+        text = f"Cluster {k}: {'; '.join(said) or nothing}."
         differ = [found.labels[p] for p in named if sites_p[k, p] < SITES_DIFFER]
         sentences.append(text + (f" Sites disagree on how much: {', '.join(differ)}." if differ else ""))
     compared = [AGREE] if np.isfinite(found.i_squared).any() else []

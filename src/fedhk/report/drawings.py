@@ -15,13 +15,14 @@ from fedhk._typing import FloatArray
 from fedhk.summary.drawing import (
     BLACK,
     KIND_COLOURS,
+    LINE_HEIGHT,
     Figure,
     cluster_colour,
-    count_levels,
     describe,
     draw_differences,
     draw_grid,
     draw_key,
+    measure_lines,
     number_colour,
     page_axes,
 )
@@ -112,8 +113,7 @@ def draw_features(facts: Facts, clusters: Sequence[int], ax: Axes | None = None)
     order = np.argsort(-furthest, kind="stable")
     shown = [int(place) for place in order[:MOST_FEATURES] if furthest[place] > 0]
     labels, left = _label([names[place] for place in shown])
-    line = 19.0 * count_levels(away[:, shown]) ** 0.5
-    with page_axes(ax, 66.0 + line * max(len(shown), 1), (left, 10.0, 26.0, 38.0)) as axes:
+    with page_axes(ax, 66.0 + LINE_HEIGHT * measure_lines(away[:, shown]), (left, 10.0, 26.0, 38.0)) as axes:
         draw_differences(axes, away[:, shown], labels, [names[place] for place in shown], clusters)
         # to the right, because it is longer than the axes where names of features are long
         axes.set_xlabel("centre less mean, in standard deviations", loc="right")

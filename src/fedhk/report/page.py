@@ -20,7 +20,7 @@ from fedhk.report.tables import models_table, refusals_table, sizes_table, weigh
 from fedhk.summary.charts import WORTH_A_LABEL, certainty, convergence, count_certainty, gains, selection, traffic
 from fedhk.summary.facts import Facts, TriedNumber, Update
 from fedhk.summary.html import Markup, escape, join, style_sheet, table, tag
-from fedhk.summary.narrative import ALGORITHMS, banner, headline
+from fedhk.summary.narrative import ALGORITHMS, banner, headline, tell_number
 from fedhk.summary.words import brief, describe_no_drift, join_names, number, plural, two_digits
 
 # Up to so many clusters, cards are open on paper.
@@ -187,7 +187,7 @@ def _update(update: Update) -> _Section:
 
 
 def _number(facts: Facts, chosen: TriedNumber) -> _Section:
-    words = f"{plural(chosen.n_clusters, 'cluster')}. The number was not given but found: {chosen.note}."
+    words = f"{plural(chosen.n_clusters, 'cluster')}. {tell_number(chosen)}"
     figure = tag("div", selection(facts.selection).to_html(), class_="figures wide")
     return _section("number", "How many clusters there are", words, figure)
 

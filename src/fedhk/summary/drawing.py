@@ -121,6 +121,9 @@ def number_colour(cluster: int) -> str:
 # Width of a small disc beside the range of the values that are drawn.
 DISC_WIDTH = 0.06
 
+# Height of a line with discs side by side, in pixels, and of a small disc with a little room, in such lines.
+LINE_HEIGHT, DISC_HEIGHT = 19.0, 0.8
+
 
 def draw_badges(ax: Axes, places: FloatArray, clusters: Sequence[int], titles: Sequence[str], *, small: bool) -> None:
     """Draw a disc with the number of a cluster at each place; selectors of clusters find it."""
@@ -145,27 +148,38 @@ def draw_differences(
     lines, names are in tooltips. Discs that would hide each other stand one above the other.
     """
     describe(ax.axvline(0.0, color=SOFT, linewidth=1), "rule")
-    lifted = stack_discs(values)
-    for k, away, lift in zip(clusters, values, lifted, strict=True):
-        there = [int(y) for y in np.flatnonzero(np.isfinite(away))]
-        texts = [f"{names[y]}, cluster {k}: {number(away[y], 2)}" for y in there]
-        draw_badges(ax, np.column_stack([away[there], there + lift[there]]), [k] * len(there), texts, small=True)
-    ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
+    lines, places = stack_discs(values)
+    for k, away, heights in zip(clusters, values, places, strict=True):
+        there = [int(line) for line in np.flatnonzero(np.isfinite(away))]
+        texts = [f"{names[line]}, cluster {k}: {number(away[line], 2)}" for line in there]
+        draw_badges(ax, np.column_stack([away[there], heights[there]]), [k] * len(there), texts, small=True)
+    ax.set_ylim(measure_lines(values) - 0.4, -0.6)
     ax.margins(x=0.08)
-    ax.set_yticks(range(len(labels)), labels, parse_math=False)
+    ax.set_yticks(lines, labels, parse_math=False)
     draw_grid(ax, "x")
 
 
-def count_levels(values: FloatArray) -> int:
-    """Count how many discs stand one above the other in the fullest line of `draw_differences`."""
-    return int(_find_levels(values).max(initial=0)) + 1
+def measure_lines(values: FloatArray) -> float:
+    """Return the height of all lines of `draw_differences`, in lines whose discs are side by side."""
+    return max(float(_size_lines(_find_levels(values)).sum()), 1.0)
 
 
-def stack_discs(values: FloatArray) -> FloatArray:
-    """Find how far discs are lifted from their lines, which are 1 apart, so that they do not hide each other."""
+def stack_discs(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Find the heights of lines, (d,), and of their discs, (k, d), so that discs do not hide each other.
+
+    A line with discs one above the other takes more room than others.
+    """
     levels = _find_levels(values)
+    most, sizes = levels.max(axis=0, initial=0), _size_lines(levels)
+    lines = np.cumsum(sizes) - sizes / 2 - 0.5
+    return lines, lines + (levels - most / 2) * (sizes - 1) / np.maximum(most, 1)
+
+
+def _size_lines(levels: IntArray) -> FloatArray:
+    """Find how much room each line takes; with many clusters, discs come closer and hide each other's edges."""
     most = levels.max(axis=0, initial=0)
-    return np.asarray((levels - most / 2) / (most + 1))
+    room = len(most) * (float(most.max(initial=0) + 1) ** 0.5 - 1.0)
+    return np.asarray(1.0 + most * min(DISC_HEIGHT, room / max(int(most.sum()), 1)))
 
 
 def _find_levels(values: FloatArray) -> IntArray:

@@ -150,12 +150,13 @@ class Update:
 
 @dataclass(frozen=True)
 class Extra:
-    """A section of the page about what was asked after the run: its id, its title, words below it, and its markup."""
+    """A section of the page about what was asked after the run: its id, its title, words below it, its markup."""
 
     name: str
     title: str
     words: str
     content: str
+    verdict: str = ""  # a sentence for the top of the page
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from fedhk.summary.facts import Facts
+from fedhk.summary.facts import Facts, TriedNumber
 from fedhk.summary.html import Markup, join, tag
 from fedhk.summary.words import brief, join_names, number, percent, plural, seconds, size, two_digits
 
@@ -34,7 +34,7 @@ def paragraphs(facts: Facts) -> list[tuple[str, str]]:
     """Write the summary: what each paragraph is about, and its text, which may be empty. It is not escaped."""
     return [
         ("Found", _tell_clusters(facts)),
-        ("How sure", _tell_certainty(facts)),
+        ("How sure", " ".join(filter(None, [*(one.verdict for one in facts.after), _tell_certainty(facts)]))),
         ("Cost", _tell_cost(facts)),
         ("Privacy", tell_privacy(facts) + _tell_run_with_noise(facts)),
         ("Own models", _tell_own_models(facts)),
@@ -86,8 +86,9 @@ def _tell_clusters(facts: Facts) -> str:
         text = f"{plural(facts.n_clusters, 'cluster')} that mean the same{where}, {views}. This page shows {rows}."
     else:
         text = f"{plural(facts.n_clusters, 'cluster')}{' among ' if rows else ''}{rows}{where}, {views}."
+    text += "".join(f" {tell_number(one)}" for one in facts.selection if one.taken)
     sizes = facts.total_sizes
-    if sizes.any():
+    if sizes.any() and len(sizes) > 1:
         largest, smallest = np.argmax(sizes), np.argmin(np.where(sizes > 0, sizes, sizes.max()))
         total = sizes.sum()
         text += (
@@ -98,6 +99,11 @@ def _tell_clusters(facts: Facts) -> str:
         if empty:
             text += f" {plural(empty, 'cluster')} {'has' if empty == 1 else 'have'} no row."
     return text
+
+
+def tell_number(chosen: TriedNumber) -> str:
+    """Say that the number of clusters was found, and how clear it is."""
+    return f"The number was found, not given; {chosen.note}."
 
 
 def _tell_certainty(facts: Facts) -> str:
@@ -113,9 +119,9 @@ def _tell_certainty(facts: Facts) -> str:
     text = (
         f"The mean certainty of a row is {_round_certainty(float(certainty.mean()))} of 1; "
         f"{percent(float(np.mean(certainty < UNSURE)))} of the rows are between clusters (below {UNSURE}). Certainty "
-        "says how much nearer the cluster of a row is than the next one, not how likely it is right or real: for that, "
-        "ask how stable clusters are."
+        "says how much nearer the cluster of a row is than the next one, not how likely it is right or real"
     )
+    text += "." if any(one.verdict for one in facts.after) else ": for that, ask how stable clusters are."
     separation = _mean_separation(facts)
     if separation is not None:
         levels = {0.5: "well apart", 0.25: "apart, with rows between them"}
