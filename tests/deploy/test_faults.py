@@ -140,7 +140,7 @@ def test_a_key_that_is_not_registered_does_not_come_in(deployment, folders, tmp_
     make_key(tmp_path / "stranger.key")
     stranger = site_process(deployment, folders, "rome", key=tmp_path / "stranger.key")
     summary = deployment.run({"max_rounds": 2, "participation": {"min_sites": 2}}, wait=20.0)
-    assert summary["refused"] == {"rome": "ConnectionError: not connected"}
+    assert summary["refused"] == {"rome": "not connected"}
     assert stranger.poll() is not None
     assert "Failed to activate SuperNode" in (deployment.work / "rome-again.log").read_text()
 

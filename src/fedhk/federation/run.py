@@ -34,6 +34,13 @@ def clean_reason(text: str) -> str:
     return printable(text[:LONGEST_REASON])[:LONGEST_REASON]
 
 
+def explain_failure(failure: Exception) -> str:
+    """Say why a site gave no answer that can be used; of what no engine expects, also the kind of error."""
+    expected = isinstance(failure, MessageError | ConnectionError | TimeoutError)
+    text = failure.reason if isinstance(failure, MessageError) else str(failure)
+    return clean_reason(text if expected and text else f"{type(failure).__name__}: {text}")
+
+
 @dataclass(frozen=True)
 class Run:
     """The state of a run between two exchanges. A checkpoint has all of it but `known`: a new engine has new sites."""
@@ -170,8 +177,7 @@ def _read_replies(
     refused: dict[str, str] = {}
     for answer, sites in _group_answers(asked, answers):
         if isinstance(answer, Exception):
-            reason = answer.reason if isinstance(answer, MessageError) else f"{type(answer).__name__}: {answer}"
-            refused |= dict.fromkeys(sites, clean_reason(reason))
+            refused |= dict.fromkeys(sites, explain_failure(answer))
             continue
         # if the phase does not add, an answer that several sites share is checked against each of their names
         names = [Several(sites)] if len(sites) > 1 and phase.adds(run.board) else sites
@@ -212,7 +218,8 @@ def _group_answers(
 def _list_refusals(refused: Mapping[str, str]) -> str:
     """List refused sites and reasons in one line, the first of them if there are many."""
     shown = "; ".join(f"{site}: {reason}" for site, reason in list(refused.items())[:MOST_REFUSALS])
-    return shown + (f"; and {len(refused) - MOST_REFUSALS} more" if len(refused) > MOST_REFUSALS else "")
+    more = f"; and {len(refused) - MOST_REFUSALS} more" if len(refused) > MOST_REFUSALS else ""
+    return f"{(shown + more).removesuffix('.')}." if refused else ""
 
 
 def _count_rounds(board: Board) -> int:

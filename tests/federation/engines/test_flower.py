@@ -101,6 +101,21 @@ def test_a_node_that_went_away_is_asked_again_when_it_is_back(monkeypatch):
     assert grid.pushed == [1, 2, 1]
 
 
+def test_it_tells_that_a_node_went_away_and_came_back_or_is_late(monkeypatch):
+    monkeypatch.setattr(flower, "RESEND_AFTER", 0.02)
+    grid = Grid({1: [ErrorCode.NODE_UNAVAILABLE, b"one"], 2: [None, b"two"]})
+    connected = [[2], [2], [1, 2]]
+    monkeypatch.setattr(grid, "get_node_ids", lambda: connected.pop(0) if connected else [1, 2])
+    transport, told = GridTransport(grid), []
+    transport.tell = lambda node, text: told.append((node, text))
+    assert transport.send({1: b"a", 2: b"b"}, 5.0) == {1: b"one", 2: b"two"}
+    assert told == [
+        (1, "its SuperNode went away. It has 180 s to come back."),
+        (1, "its SuperNode is back. It is asked again."),
+        (2, "no answer for 0 s. It is asked again."),
+    ]
+
+
 @pytest.mark.parametrize("takes", [True, False], ids=["reported", "not taken"])
 def test_a_node_that_stays_away_is_given_up_long_before_the_time(takes, monkeypatch):
     monkeypatch.setattr(flower, "RETURN_WITHIN", 0.02)

@@ -28,7 +28,7 @@ class TestFaults:
     def test_a_site_that_never_came_is_named_and_the_others_go_on(self, wire):
         wire.gone = {4}
         model = fit_remote(wire, engine=RemoteSites(wire, expected=NAMES, wait=0.0))
-        assert model.history_[0]["refused"] == {"rome": "ConnectionError: not connected"}
+        assert model.history_[0]["refused"] == {"rome": "not connected"}
         assert model.history_[0]["clients"] == 3
 
     def test_too_few_sites_are_an_error_that_says_why(self, wire):
@@ -53,6 +53,14 @@ class TestFaults:
             "4 of 4 sites are there: genoa, oslo, pisa, rome.",
         ]
 
+    def test_what_the_transport_tells_of_a_node_is_told_with_the_name_of_the_site(self, wire):
+        told, wire.tell = [], None
+        engine = RemoteSites(wire, expected=NAMES, wait=0.0, tell=told.append)
+        wire.tell(4, "it is slow.")
+        engine.describe()
+        wire.tell(4, "it is slow.")
+        assert [told[0], told[-1]] == ["a site that has not said its name: it is slow.", "rome: it is slow."]
+
     def test_sites_that_differ_are_named_where_too_few_are_alike(self, wire, tmp_path):
         others = write_sites({"rome": [np.ones((20, 9)), np.ones((20, 2))]}, tmp_path / "other")
         wire.sites[4] = ("rome", others["rome"])
@@ -74,7 +82,7 @@ class TestFaults:
         model = fit_remote(wire, tol=0.0, max_rounds=5)
         refused = [record["refused"].get("rome") for record in model.history_]
         assert "killed" in refused[0]
-        assert refused[1] == "ConnectionError: not connected"
+        assert refused[1] == "not connected"
         assert refused[2:] == [None, None, None]
 
     @pytest.mark.parametrize("returns", [True, False])
@@ -88,7 +96,7 @@ class TestFaults:
         wire.changed[4] = leave
         model = fit_remote(wire, tol=0.0, max_rounds=4)
         refused = [record["refused"].get("rome") for record in model.history_]
-        away = [None, "ConnectionError: went away", *["ConnectionError: not connected"] * 2]
+        away = [None, "went away", *["not connected"] * 2]
         assert refused == ([None] * 4 if returns else away)
 
     @pytest.mark.parametrize("rubbish", [b"", b"FedHK\x00rubbish", b"x" * 5000, encode(Message("round", "oslo", 0))])

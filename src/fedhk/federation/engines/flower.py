@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -30,10 +30,17 @@ GONE, RETURN_WITHIN = ErrorCode.NODE_UNAVAILABLE, 180.0
 
 
 class GridTransport:
-    """Nodes of a Flower run; `grid` is what Flower gives a ServerApp."""
+    """Nodes of a Flower run; `grid` is what Flower gives a ServerApp.
+
+    Attributes
+    ----------
+    tell : callable
+        Called with a node and a text when an answer is late: its SuperNode went away, came back, or is asked again.
+    """
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        self.tell: Callable[[int, str], None] = lambda node, text: None
 
     def nodes(self) -> Collection[int]:
         return list(self._grid.get_node_ids())
@@ -43,13 +50,16 @@ class GridTransport:
             return {}
         began = time.monotonic()
         sent_again, wait = began, RESEND_AFTER
-        sending = _Sending(self._grid, payloads)
+        sending = _Sending(self._grid, payloads, self.tell)
         sending.push(payloads)
         while len(sending.answers) < len(payloads) and time.monotonic() - began < timeout:
             sending.pull()
             sending.look_for_gone()
             if time.monotonic() - sent_again > wait:
-                sending.push(payloads.keys() - sending.answers.keys() - sending.gone.keys())
+                late = payloads.keys() - sending.answers.keys() - sending.gone.keys()
+                for node in sorted(late):
+                    self.tell(node, f"no answer for {time.monotonic() - began:.0f} s. It is asked again.")
+                sending.push(late)
                 sent_again, wait = time.monotonic(), 2 * wait
             if len(sending.answers) < len(payloads):
                 time.sleep(POLL_EVERY)
@@ -59,9 +69,10 @@ class GridTransport:
 class _Sending:
     """Requests that are on their way, and what has come back."""
 
-    def __init__(self, grid: Grid, payloads: Mapping[int, bytes]) -> None:
+    def __init__(self, grid: Grid, payloads: Mapping[int, bytes], tell: Callable[[int, str], None]) -> None:
         self._grid = grid
         self._payloads = payloads
+        self._tell = tell
         self._waiting: dict[str, int] = {}  # node of each message's number
         self._tries = dict.fromkeys(payloads, 1)
         self.answers: dict[int, bytes | Exception] = {}
@@ -84,7 +95,8 @@ class _Sending:
         refused = set(ordered) - set(taken.values())
         if refused:
             connected = set(self._grid.get_node_ids())
-            self.gone |= dict.fromkeys(refused - connected - self.gone.keys(), time.monotonic())
+            for node in refused - connected:
+                self._note_gone(node)
 
     def pull(self) -> None:
         """Take what has come back; requests that were lost on the way are sent again."""
@@ -97,7 +109,7 @@ class _Sending:
                 self._tries[node] += 1
                 self.push([node])
             elif code == GONE:
-                self.gone.setdefault(node, time.monotonic())
+                self._note_gone(node)
             else:
                 self.answers[node] = _content(reply)
 
@@ -107,10 +119,18 @@ class _Sending:
             return
         back = self.gone.keys() & set(self._grid.get_node_ids())
         given_up = {node for node, since in self.gone.items() if time.monotonic() - since > RETURN_WITHIN} - back
+        for node in sorted(back):
+            self._tell(node, "its SuperNode is back. It is asked again.")
         self.push(back - self.answers.keys())
         for node in given_up:
             self.answers.setdefault(node, ConnectionError(f"its SuperNode went away, {RETURN_WITHIN:g} s ago"))
         self.gone = {node: since for node, since in self.gone.items() if node not in back | given_up}
+
+    def _note_gone(self, node: int) -> None:
+        """Note when a node went away, and tell it once."""
+        if node not in self.gone:
+            self.gone[node] = time.monotonic()
+            self._tell(node, f"its SuperNode went away. It has {RETURN_WITHIN:g} s to come back.")
 
 
 def _content(reply: Message) -> bytes | Exception:

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from fedhk.federation.messages import Message, decode, encode, expect
 from fedhk.federation.phases.describe import agree_on_views, describe_differences, select_alike
 from fedhk.federation.remote.greet import Greet, Introduction
 from fedhk.federation.remote.site import REFUSAL
-from fedhk.federation.run import clean_reason
+from fedhk.federation.run import clean_reason, explain_failure
 
 LOG = logging.getLogger("fedhk.engine")
 
@@ -47,6 +47,13 @@ class Transport(Protocol):
 
     def send(self, payloads: Mapping[int, bytes], timeout: float) -> dict[int, bytes | Exception]:
         """Send each node its bytes; return what came back within so many seconds, or why nothing did."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A transport that tells what becomes of a node while its answer is waited for."""
+
+    tell: Callable[[int, str], None]
 
 
 class SitesError(QuorumError):
@@ -81,6 +88,7 @@ class RemoteSites:
         Seconds to wait for them. Those of `expected` that did not come by then are left out, as long as `wait_for` did.
     tell : callable, optional
         Called with a line of text at the beginning of the wait and whenever a site came: who is there and who is not.
+        A transport that can tell why an answer is late has a line for that, too.
     tell_exchanges : bool, default=False
         Whether every exchange of a run has a line, too: how many sites answered.
     """
@@ -108,6 +116,8 @@ class RemoteSites:
         self._agreed: dict[str, tuple[int, Columns]] = {}
         self._missing: set[str] = set()  # sites that the last exchange did not reach
         self.known: dict[str, Known] = {}
+        if isinstance(transport, Telling):
+            transport.tell = self._tell_of
 
     # ------------------------------------------------------------------------------------------------- before the run
 
@@ -239,6 +249,11 @@ class RemoteSites:
             self._told = text
             self._tell(text)
 
+    def _tell_of(self, node: int, text: str) -> None:
+        """Tell what became of a node, by the name of its site if it has said it."""
+        names = (site for site, known in self.known.items() if known.node == node)
+        self._tell(f"{next(names, 'a site that has not said its name')}: {text}")
+
     def _check_enough(self, what: str) -> None:
         """Raise an error if fewer sites than needed are there; `what` says what the others did not do."""
         if len(self.known) < self._wait_for:
@@ -265,7 +280,7 @@ class RemoteSites:
             site = None
             try:
                 if isinstance(answer, Exception):
-                    raise MessageError(clean_reason(f"{type(answer).__name__}: {answer}"))  # noqa: TRY301
+                    raise MessageError(explain_failure(answer))  # noqa: TRY301
                 message = decode(answer)
                 site = message.site
                 known = self._read_introduction(node, message)
