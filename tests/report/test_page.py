@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import polars as pl
+import pytest
 
 import fedhk
 from fedhk.datasets import make_sites
 from fedhk.report.maps import MOST_POINTS, project
 from fedhk.report.page import _to_safe_json, render
 from fedhk.report.run import write_report
+from fedhk.summary.facts import Update
 from report.pages import HOSTILE, Page, made_up, page_of
 
 
@@ -100,12 +102,28 @@ def test_many_sites_and_clusters_make_a_readable_small_page():
     assert {"sizes", "models", "weights"} <= set(folded)
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_the_page_of_an_update_with_noise_says_which_releases_are_counted_and_repeats_no_fit(elsewhere):
+    found = Update((), (), (), compared=False)
+    noisy = {"privacy": (3.5, 2e-6), "releases": (("update round", 3, 7.32),), "spent": {"oslo": 0.963}}
+    facts = replace(made_up(), update=found, elsewhere=elsewhere, config="seed = 1", command="fedhk fit", **noisy)
+    page = Page(render(facts))
+    assert "for one row in this update and the runs that it goes on from" in page.words
+    released = page.section("privacy").words
+    assert ("with noise in this update." in released) == elsewhere
+    assert "Together with the runs that this update goes on from: epsilon 3.5 at delta 2e−06." in released
+    assert "fedhk ledger adds up everything" in released
+    assert "fedhk fit" not in page.section("again").words
+    assert "seed = 1" in page.section("again").words
+
+
 def test_the_page_of_a_run_with_noise_over_a_network_says_what_is_noise_and_where_ledgers_are():
     facts = replace(made_up(), sites=(), privacy=(2.0, 1e-6), released_only=True, elsewhere=True)
     page = Page(render(facts))
     assert "Centres, means and spreads were released with noise" in page.words
     assert "After the first round it" not in page.words
     assert "rises and falls are noise" in page.words
+    assert "narrower kernel than the model has" in page.words
     released = page.section("privacy")
     assert "`" not in released.words
     assert "<code>fedhk ledger</code>" in released.source

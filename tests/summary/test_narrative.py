@@ -11,6 +11,12 @@ from fedhk.summary.narrative import paragraphs
 from report.pages import made_up
 
 
+@pytest.mark.parametrize(("epsilon", "odds"), [(0.5, "1.7"), (1.0, "2.8"), (2.5, "13"), (4.0, "55"), (8.0, "3,000")])
+def test_the_odds_that_are_promised_are_not_below_those_of_epsilon(epsilon, odds):
+    words = " ".join(text for _, text in paragraphs(replace(made_up(), privacy=(epsilon, 1e-6))))
+    assert f"grow by more than {odds} times" in words
+
+
 @pytest.mark.parametrize("own", ["own", "global"])
 def test_a_gain_is_told_with_its_sign(own):
     objectives = {"global": 0.4, "personal": 0.3 if own == "own" else 0.5}

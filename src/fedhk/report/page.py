@@ -261,16 +261,21 @@ def _weight_words(facts: Facts) -> str:
 
 
 def _releases(facts: Facts, epsilon: float, delta: float) -> _Section:
-    words = ""
+    updated = facts.update is not None
     if facts.releases:
         whose = "the site" if facts.own_page_of is not None else "a site"
+        which = "in this run and the runs that it goes on from" if updated else "in this run"
+        if updated and facts.elsewhere:  # then the site's ledger is read for this update alone
+            which = "in this update"
         words = (
-            f"The table lists all that left {whose} with noise. The unit of noise is the most that one row can change "
-            "in the release; less noise costs more of the budget."
+            f"The table lists all that left {whose} with noise {which}. The unit of noise is the most that one row can "
+            "change in the release; less noise costs more of the budget. What other runs and questions released is not "
+            "in it: `fedhk ledger` adds up everything."
         )
     else:
         words = NO_RELEASES
-    together = tag("p", f"Together: epsilon {brief(epsilon)} at delta {brief(delta)}.")
+    what = "Together with the runs that this update goes on from" if updated else "Together"
+    together = tag("p", f"{what}: epsilon {brief(epsilon)} at delta {brief(delta)}.")
     return _section("privacy", "What was released", words, show_releases(facts), together)
 
 
@@ -282,6 +287,12 @@ def _code(text: str) -> Markup:
 def _repeat(facts: Facts) -> _Section:
     if facts.own_page_of is not None and facts.elsewhere:
         return _section("again", "What was run", "Only the coordinator can run it again.", _code(facts.config))
+    if facts.update is not None:
+        words = (
+            "This run is an update of a model with new rows. The file has the settings of the fit, and of the budget "
+            "what this update had: with it a new fit can be made, and not this update."
+        )
+        return _section("again", "What was run", words, _code(facts.config))
     if not facts.command:
         return _section("again", "Run it again", "", _code(facts.config))
     words = "Run this command in the folder of the run. "

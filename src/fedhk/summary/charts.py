@@ -68,7 +68,11 @@ def convergence(rounds: Sequence[Round], ax: Axes | None = None, unit: str = "ro
     change = f"{'fell' if last <= first else 'rose'} by {percent(abs(last - first) / abs(first) if first else 0.0)}"
     note = "How far rows are from their clusters, all together; lower is better. "
     if noisy:
-        note += "It was released with noise, which may hide how it changed: rises and falls are noise as well. "
+        note += (
+            "It was released with noise, which may hide how it changed: rises and falls are noise as well. Rounds of a "
+            "fit with noise measure it with a narrower kernel than the model has, and the first ones may have more "
+            "centres: compare it with nothing but the rounds beside it. "
+        )
     else:
         note += f"After the first {unit} it {change}. " if len(known) > 1 else ""
     note += "The axis does not begin at zero."

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhk.summary.facts import Facts, TriedNumber
 from fedhk.summary.html import Markup, join, tag
-from fedhk.summary.words import brief, join_names, number, percent, plural, seconds, size, two_digits
+from fedhk.summary.words import brief, join_names, number, number_above, percent, plural, seconds, size, two_digits
 
 ALGORITHMS = {
     "e-fkmvc": "Federated heat-kernel multi-view clustering (E-FKMVC)",
@@ -175,12 +175,13 @@ def tell_privacy(facts: Facts) -> str:
             "rows: a cluster with one row at a site gives this row away."
         )
     epsilon, delta = facts.privacy
-    odds = f"{number(math.exp(epsilon), 2)} times" if epsilon < 12 else "any factor"
+    odds = f"{number_above(math.exp(epsilon))} times" if epsilon < 12 else "any factor"
     weak = " That is a weak promise." if epsilon >= 3.5 else ""
+    counted = "the whole run" if facts.update is None else "this update and the runs that it goes on from"
     shared = "the sites shared one noise" if facts.secure else "every site added the whole noise to its own numbers"
     return (
         f"{masks}Noise was added to all that left the sites ({shared}): epsilon {brief(epsilon)} at delta "
-        f"{brief(delta)} for one row in the whole run. Whatever the model is used for, nobody's odds of guessing right "
+        f"{brief(delta)} for one row in {counted}. Whatever the model is used for, nobody's odds of guessing right "
         f"about a row grow by more than {odds}, but for a probability of {brief(delta)}.{weak}"
     )
 

@@ -19,6 +19,15 @@ def number(value: float, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
+def number_above(value: float, digits: int = 2) -> str:
+    """Write the upper end of a promise with a few significant digits, so that the number shown is not below it."""
+    if not math.isfinite(value) or value <= 0:
+        return number(value, digits)
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    # a value that is a number of steps but for rounding stays as it is
+    return number(math.ceil(value / step * (1.0 - 1e-12)) * step, digits)
+
+
 def show_date(days: float) -> str:
     """Write days since 1970 as a date."""
     try:
