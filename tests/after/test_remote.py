@@ -265,6 +265,23 @@ class TestPolicies:
         assert 0 <= found.overall_mean[names.index("died")] <= 1
         assert 200 < found.overall_mean[names.index("walk")] < 600
 
+    def test_a_column_that_is_true_or_false_by_the_dictionary_has_no_quartiles(self, reach):
+        open_to = OPEN | {"held_out": ["walk", "died"]}
+        model, engine, _ = reach(policies_with(epsilon=90.0, delta=1e-5, **open_to), privacy=FIT_BUDGET, max_rounds=2)
+        lab, scan = ({c: ColumnEntry("number", range=(-20, 20)) for c in names} for names in ("abc", "de"))
+        later = {"walk": ColumnEntry("number", range=(0, 900)), "died": ColumnEntry("truth")}
+        known = Dictionary({"lab": lab, "scan": scan, "later": later})
+        budget = DifferentialPrivacy(60.0, 1e-5, "private")
+        found = fedhk.profile(model, engine=engine, privacy=budget, dictionary=known, bins=10)
+        names = [column.name for column in found.columns]
+        died, walk = names.index("died"), names.index("walk")
+        assert np.isnan(found.overall_quartiles[:, died]).all()
+        assert np.isnan(found.quartiles[:, :, died]).all()
+        assert not np.isnan(found.overall_quartiles[:, walk]).any()
+        lines = [row[0] for row in found.table().rows]
+        assert lines[lines.index("later: walk") + 1] == ""  # quartiles of the line before
+        assert lines[lines.index("later: died") + 1] == "later: walk"
+
     def test_a_table_of_one_site_alone_is_left_out(self, reach):
         model, engine, _ = reach(policies_with(**OPEN | {"held_out": []}) | {"oslo": Policy(**OPEN)})
         assert [c.name for c in fedhk.profile(model, engine=engine, bins=0).columns] == ["a", "b", "c", "d", "e"]

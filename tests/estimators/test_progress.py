@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,24 @@ def test_phases_before_the_rounds_are_named_and_counted(data):
     steps = [re.fullmatch(r"set-up: [\w ]+, step (\d+) of (\d+), exchange \d+, [\d.]+ MB", line) for line in setup]
     assert [int(step[1]) for step in steps] == sorted(int(step[1]) for step in steps)
     assert {int(step[2]) for step in steps} == {len(make_phases(max_rounds=1, heat_coef="absdev"))}
+
+
+def test_over_a_network_lines_say_how_long_it_took_and_what_may_come(data):
+    phases, stream = make_phases(max_rounds=4), io.StringIO()
+    names = [phase.name for phase in phases]
+    show = show_progress(4, stream, timed=True)
+    pace = {"seconds": 30.0}  # of every exchange
+
+    def after(run):
+        history = tuple(record | pace for record in run.history)
+        show(replace(run, history=history, pending=run.pending | pace), names)
+
+    run_sites(phases, data.sites, after=[after])
+    said = stream.getvalue().splitlines()
+    assert all(re.search(r" MB, [\d.]+ (s|minutes)", line) for line in said)
+    rounds = [line for line in said if line.startswith("round")]
+    found = [line.partition("; at most ")[2] for line in rounds]
+    assert found == ["", "60 s to go at this pace", "30 s to go at this pace", ""]
 
 
 def test_bytes_only_grow_and_end_with_those_of_the_history(data):

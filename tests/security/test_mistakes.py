@@ -7,6 +7,7 @@ import logging
 import warnings
 
 import numpy as np
+import polars as pl
 import pytest
 from sklearn.metrics import adjusted_rand_score
 
@@ -181,6 +182,14 @@ class TestBounds:
             EFKMVC(3, privacy=self.budget(-4, 4), **QUICK).fit(self.raw(data, 2.0))
         assert any("% of the cells of view 'view_0' are outside the bounds" in str(one.message) for one in caught)
 
+    def test_one_column_in_another_unit_is_named_however_wide_its_view_is(self):
+        view = np.random.default_rng(0).normal(size=(50, 40))
+        view[:, 7] *= 1000
+        columns = [f"lab{j}" for j in range(40)]
+        for views, name in ((check_views([view]), "column 7"), (check_views([pl.DataFrame(view, columns)]), "lab7")):
+            notes = check_policy_bounds("rome", views, (-6.0, 6.0))
+            assert any("2 % of the cells of view 'view_0' are outside" in n and f"most of {name!r}" in n for n in notes)
+
     def test_wide_bounds_raise_no_warning_of_this_kind(self, data):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -207,7 +216,7 @@ class TestBounds:
         with caplog.at_level(logging.WARNING, "fedhk.site"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = fit_remote(wire, privacy=self.budget(-4.0, 4.0))
-        assert "site 'rome': 100 % of the cells of view 'view0' are outside the bounds" in caplog.text
+        assert "site 'rome': in this run, 100 % of the cells of view 'view0' are outside the bounds" in caplog.text
         assert not any(record["refused"] for record in model.history_)
 
 

@@ -415,7 +415,7 @@ def profile(
         Whether the server sees sums over all sites only.
     dictionary : Dictionary or None, default=None
         A data dictionary, from `fedhk.read_dictionary`. Its ranges take the place of the `bounds` of `privacy`, column
-        by column, also in views that were held out.
+        by column, also in views that were held out. Columns of the kind "truth" have no quartiles.
 
     Returns
     -------
@@ -453,7 +453,20 @@ def profile(
     first += [FindBins(columns, c, bins)] if bins else []
     answer = ask_sites(model, asked, [*first, last, CompareSites(columns, c)], privacy=privacy, secure=secure)
     dates = set() if engine is not None else _find_dates(take_sites(model, sites), asked.views)
-    return _read_profile(answer, last, asked.views, dates, least_rows)
+    found = _read_profile(answer, last, asked.views, dates, least_rows)
+    return found if dictionary is None else _drop_quartiles_of_truths(found, dictionary)
+
+
+def _drop_quartiles_of_truths(found: Profile, dictionary: Dictionary) -> Profile:
+    """Leave out quartiles of columns that a data dictionary calls true or false: their mean is the share of the ones.
+
+    Without noise such columns are found by their numbers; with noise the sums do not show that all are 0 or 1.
+    """
+    entries = [dictionary.get(column.view, {}).get(column.name) for column in found.columns]
+    truths = np.array([entry is not None and entry.kind == "truth" for entry in entries])
+    quartiles, overall = found.quartiles.copy(), found.overall_quartiles.copy()
+    quartiles[:, :, truths], overall[:, truths] = np.nan, np.nan
+    return replace(found, quartiles=quartiles, overall_quartiles=overall)
 
 
 def find_bounds(dictionary: Dictionary, views: Sequence[AskedView]) -> list[tuple[list[float], list[float]]]:

@@ -34,7 +34,7 @@ from fedhk.privacy._lazy import require_cryptography
 from fedhk.privacy.expectation import NoisySetting
 from fedhk.privacy.ledger import Ledger, Release, ledger_file, spent_on
 from fedhk.privacy.mechanism import ChoiceError, DifferentialPrivacy, SecureSummation, read_bounds
-from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, shares_outside
+from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, shares_outside
 from fedhk.privacy.plan import keep_plan
 from fedhk.privacy.secure_site import SecureSite
 from fedhk.starts.settings import Settings
@@ -270,11 +270,11 @@ def _check_bounds(privacy: DifferentialPrivacy, clients: Mapping[str, Views], *,
     many = []
     for site, views in clients.items():
         own = [bounds[name] for name in views.names]
-        for view, share in shares_outside(views, own, unit_rows=unit_rows).items():
-            text = f"site {site!r}: {describe_outside(view, share)}"
-            if share > MOST_OUTSIDE:
+        for outside in shares_outside(views, own, unit_rows=unit_rows):
+            text = f"site {site!r}: {outside}"
+            if outside.share > MOST_OUTSIDE:
                 raise ValueError(f"bounds={privacy.bounds!r}: {text}, so that only noise would be left. {REMEDY}.")
-            if share >= WORTH_A_WORD:
+            if outside.is_worth_a_word:
                 many.append(text)
     if many:
         warnings.warn(f"bounds={privacy.bounds!r}: {'; '.join(many)}. {REMEDY}.", UserWarning, stacklevel=6)

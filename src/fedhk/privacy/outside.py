@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import FloatArray
+from fedhk._typing import FloatArray, IntArray
 from fedhk.data.row_forms import row_lengths
-from fedhk.data.views import Views, row_blocks
+from fedhk.data.views import Views, is_tensor, row_blocks
 from fedhk.privacy.mechanism import read_bounds
 
-# Where more of a view is outside, its rows say nothing any more, and the budget would be spent on noise.
+# Where more of a view or column is outside, it says nothing any more, and the budget would be spent on noise.
 MOST_OUTSIDE = 0.5
 
 # From here on it is worth a word: rows of a standard normal law lie outside two spreads as often.
 WORTH_A_WORD = 0.05
 
+# Most columns that a sentence names.
+MOST_NAMED = 3
+
 REMEDY = "Bounds are in the units of your columns: give a pair for each view, or bounds='private'"
+
+
+@dataclass(frozen=True)
+class Outside:
+    """How much of a view is outside its bounds at a site."""
+
+    view: str
+    share: float  # of its observed cells
+    columns: tuple[str, ...]  # most of whose cells are outside: in another unit, for example
+
+    @property
+    def is_worth_a_word(self) -> bool:
+        """Whether an operator should know: many cells of the view are outside, or most of one column."""
+        return self.share >= WORTH_A_WORD or bool(self.columns)
+
+    def __str__(self) -> str:
+        text = f"{100 * self.share:.0f} % of the cells of view {self.view!r} are outside the bounds, where they count "
+        text += "for nothing"
+        if not self.columns:
+            return text
+        named = ", ".join(map(repr, self.columns[:MOST_NAMED]))
+        more = f" and {len(self.columns) - MOST_NAMED} more" if len(self.columns) > MOST_NAMED else ""
+        return f"{text}; among them most of {named}{more} (another unit?)"
 
 
 def own_bounds(views: Views, bounds: Any) -> list[tuple[FloatArray, FloatArray]]:
@@ -39,8 +66,8 @@ def own_bounds(views: Views, bounds: Any) -> list[tuple[FloatArray, FloatArray]]
 
 def shares_outside(
     views: Views, bounds: Sequence[tuple[FloatArray, FloatArray]], *, unit_rows: bool = False
-) -> dict[str, float]:
-    """Compute the share of the observed cells outside the bounds, by view that the site has.
+) -> list[Outside]:
+    """Compute the share of the observed cells outside the bounds, of each view that the site has.
 
     Parameters
     ----------
@@ -51,26 +78,26 @@ def shares_outside(
     unit_rows : bool
         Whether rows are divided by their length first.
     """
-    shares = {}
-    for name, table, (low, high) in zip(views.names, views.tables, bounds, strict=True):
+    found = []
+    parts = zip(views.names, views.tables, views.columns, bounds, strict=True)
+    for view, table, columns, (low, high) in parts:
         if table is not None:
             outside, observed = _count(table, low, high, unit_rows)
-            shares[name] = outside / max(observed, 1)
-    return shares
+            places = np.flatnonzero(outside > MOST_OUTSIDE * np.maximum(observed, 1))
+            unnamed = columns is None or is_tensor(columns)
+            names = tuple(f"column {j}" if unnamed else str(columns[j]) for j in places.tolist())
+            found.append(Outside(view, float(outside.sum() / max(observed.sum(), 1)), names))
+    return found
 
 
-def _count(table: Any, low: FloatArray, high: FloatArray, unit_rows: bool) -> tuple[int, int]:
-    outside = observed = 0
+def _count(table: Any, low: FloatArray, high: FloatArray, unit_rows: bool) -> tuple[IntArray, IntArray]:
+    """Count the cells of each column that are outside, and those that are not missing."""
+    outside = observed = np.zeros(table.shape[1], np.int64)
     for rows in row_blocks(table.shape[0], 8 * table.shape[1]):
         part = table[rows]
         block = np.asarray(part.toarray() if sp.issparse(part) else part, np.float64)
         if unit_rows:
             block = block / row_lengths(block)[:, None]
-        outside += int(np.sum((block < low) | (block > high)))
-        observed += int(np.sum(~np.isnan(block)))
+        outside = outside + np.sum((block < low) | (block > high), axis=0)
+        observed = observed + np.sum(~np.isnan(block), axis=0)
     return outside, observed
-
-
-def describe_outside(view: str, share: float) -> str:
-    """Say how much of a view is outside."""
-    return f"{100 * share:.0f} % of the cells of view {view!r} are outside the bounds, where they count for nothing"

@@ -86,7 +86,7 @@ def run_app(
     settings = {"out": str(out), "resume": resume, "force": force}
     hint = "--resume goes on where a checkpoint was reached."
 
-    show = show_progress(most_rounds)
+    show = show_progress(most_rounds, timed=True)
 
     def look() -> None:
         watch()

@@ -14,7 +14,7 @@ from fedhk.federation.board import Board
 from fedhk.federation.entries import References, Schema, Terms
 from fedhk.federation.remote.policy_guard import read_public_bounds
 from fedhk.federation.site import Site
-from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, WORTH_A_WORD, describe_outside, own_bounds, shares_outside
+from fedhk.privacy.outside import MOST_OUTSIDE, REMEDY, own_bounds, shares_outside
 
 LOG = logging.getLogger("fedhk.site")
 
@@ -32,9 +32,9 @@ def log_mistakes(site: Site, before: Board) -> None:
 
 def _log_bounds(site: Site) -> None:
     for bounds in read_public_bounds(site.board.get(Terms)):
-        for view, share in shares_outside(site.views, own_bounds(site.views, bounds)).items():
-            if share >= WORTH_A_WORD:
-                LOG.warning("site %r: %s in this run.", site.name, describe_outside(view, share))
+        for outside in shares_outside(site.views, own_bounds(site.views, bounds)):
+            if outside.is_worth_a_word:
+                LOG.warning("site %r: in this run, %s.", site.name, outside)
 
 
 def _log_deviations(site: Site) -> None:
@@ -54,9 +54,9 @@ def check_policy_bounds(name: str, views: Views, bounds: object) -> list[str]:
         shares = shares_outside(views, own_bounds(views, bounds))
     except ValueError as error:  # of views that the site lacks, nothing is known here
         return [*notes, f"policy: the bounds were not compared with the rows: {error}"]
-    for view, share in shares.items():
-        if share > MOST_OUTSIDE:
-            raise DataError(f"policy: bounds={bounds!r}: {describe_outside(view, share)}. {REMEDY}.")
-        if share >= WORTH_A_WORD:
-            notes.append(f"policy: {describe_outside(view, share)}.")
+    for outside in shares:
+        if outside.share > MOST_OUTSIDE:
+            raise DataError(f"policy: bounds={bounds!r}: {outside}. {REMEDY}.")
+        if outside.is_worth_a_word:
+            notes.append(f"policy: {outside}.")
     return notes
