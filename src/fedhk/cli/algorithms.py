@@ -42,6 +42,7 @@ class Algorithm:
     estimator: str  # its class in `fedhk`
     federated: bool = True  # takes several sites, in rounds that can be resumed
     rounds: str = "max_rounds"  # the parameter that the command line calls ``max_rounds``
+    noisy_updates: bool = True  # a model that was fitted with a privacy budget can be updated with new rows
 
     def make(self, parameters: dict[str, Any]) -> Any:
         """Make an estimator from the parameters of a configuration."""
@@ -59,7 +60,7 @@ ALGORITHMS = {
     "fedhk-tucker": Algorithm("FedHKTucker"),
     "fedhk-parafac2": Algorithm("FedHKParafac2"),
     "fedhk-person": Algorithm("FedHKPerson"),
-    "fedhk-diffusion": Algorithm("FedHKDiffusion"),
+    "fedhk-diffusion": Algorithm("FedHKDiffusion", noisy_updates=False),
     "heat-kernel-mvc": Algorithm("HeatKernelMVC", federated=False, rounds="max_iter"),
 }
 

@@ -52,6 +52,14 @@ def test_no_algorithm_gets_a_smaller_tolerance_than_its_own(tmp_path):
     assert read_config(tmp_path / "app" / "fedhk.toml").parameters["tol"] == fedhk.FedHKDiffusion().tol
 
 
+@pytest.mark.parametrize(("algorithm", "said"), [("fedhk-diffusion", True), ("fedhk-person", False)])
+def test_before_a_budget_is_spent_it_says_which_model_has_no_updates(tmp_path, algorithm, said):
+    words = ["--clusters", 3, "--algorithm", algorithm, "--epsilon", 2, "--delta", "1e-6", "--bounds=-4,4"]
+    code, text = call_flower("init", tmp_path / "app", *words)
+    assert code == 0
+    assert ("cannot be updated with new rows later" in text) == said
+
+
 def test_with_noise_no_tolerance_is_written_because_fit_refuses_one(tmp_path):
     words = ["--clusters", 3, "--epsilon", 2, "--delta", "1e-6", "--bounds=-4,4"]
     assert call_flower("init", tmp_path / "app", *words)[0] == 0

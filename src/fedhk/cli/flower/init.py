@@ -13,7 +13,7 @@ from fedhk._version import __version__
 from fedhk.cli import options as o
 from fedhk.cli.algorithms import ALGORITHMS
 from fedhk.cli.config import Config, ConfigError, read_config
-from fedhk.cli.console import OutputExistsError, exit_codes, say, write_command
+from fedhk.cli.console import OutputExistsError, exit_codes, say, say_notes, write_command
 from fedhk.cli.fit import with_public_bounds
 from fedhk.cli.runs import is_vacant
 
@@ -83,6 +83,9 @@ clientapp = "client_app:app"
 {settings}
 """
 
+# What is better known before a budget is spent than after it.
+NO_UPDATES = "cannot be updated with new rows later, but only fitted anew; --algorithm e-fkmvc can."
+
 AppFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make; it must not exist or be empty.")]
 Sites = Annotated[
     str | None,
@@ -135,6 +138,8 @@ def init(  # noqa: PLR0917
         if wanted.parameters.get("privacy") is not None:
             wanted = with_public_bounds(wanted, dictionary)
         make_app(folder, wanted, sites=site_names(sites or ""), wait=wait, dictionary=dictionary)
+    if wanted.parameters.get("privacy") is not None and not ALGORITHMS[wanted.algorithm].noisy_updates:
+        say_notes([f"{wanted.algorithm} with a privacy budget {NO_UPDATES}"])
     say(f"Written to {folder}. Next, on the SuperLink's machine, with the ca.crt of `fedhk flower certificates`:")
     say(write_command("fedhk", "flower", "run", folder, "--root-certificates", "tls/ca.crt", "--out", "run/"))
 
