@@ -53,10 +53,11 @@ def test_phases_before_the_rounds_are_named_and_counted(data):
     assert {int(step[2]) for step in steps} == {len(make_phases(max_rounds=1, heat_coef="absdev"))}
 
 
-def test_over_a_network_lines_say_how_long_it_took_and_what_may_come(data):
+@pytest.mark.parametrize("runs_all", [True, False])
+def test_over_a_network_lines_say_how_long_it_took_and_where_rounds_are_known_what_is_to_come(data, runs_all):
     phases, stream = make_phases(max_rounds=4), io.StringIO()
     names = [phase.name for phase in phases]
-    show = show_progress(4, stream, timed=True)
+    show = show_progress(4, stream, timed=True, runs_all=runs_all)
     pace = {"seconds": 30.0}  # of every exchange
 
     def after(run):
@@ -67,8 +68,8 @@ def test_over_a_network_lines_say_how_long_it_took_and_what_may_come(data):
     said = stream.getvalue().splitlines()
     assert all(re.search(r" MB, [\d.]+ (s|minutes)", line) for line in said)
     rounds = [line for line in said if line.startswith("round")]
-    found = [line.partition("; at most ")[2] for line in rounds]
-    assert found == ["", "60 s to go at this pace", "30 s to go at this pace", ""]
+    found = [line.partition("; about ")[2] for line in rounds]
+    assert found == (["", "60 s to go", "30 s to go", ""] if runs_all else [""] * 4)
 
 
 def test_bytes_only_grow_and_end_with_those_of_the_history(data):

@@ -11,12 +11,12 @@ from fedhk.summary.words import seconds
 
 
 def show_progress(
-    max_rounds: int, stream: TextIO | None = None, *, timed: bool = False
+    max_rounds: int, stream: TextIO | None = None, *, timed: bool = False, runs_all: bool = False
 ) -> Callable[[Run, Sequence[str]], None]:
     """Return a function to call after every exchange that prints one line a round, and one for each step before.
 
     It takes the run and the names of its phases. The stream is standard error by default. With `timed` a line also has
-    how long exchanges took so far, and how long the coming rounds take if all of them are run, at the pace of the last.
+    how long exchanges took so far; where the run has all its rounds (`runs_all`), also how long the others will take.
     """
     said: list[str] = []
 
@@ -32,16 +32,16 @@ def show_progress(
             text = f"set-up: {phases[place]}, step {place + 1} of {len(phases)}, exchange {run.exchange}"
         if said[-1:] != [text]:
             said.append(text)
-            spent = f", {_tell_time(run, max_rounds)}" if timed else ""
+            spent = f", {_tell_time(run, max_rounds if runs_all else 0)}" if timed else ""
             print(f"{text}, {bytes_moved / 1e6:.2f} MB{spent}", file=stream or sys.stderr)
 
     return update
 
 
-def _tell_time(run: Run, max_rounds: int) -> str:
-    """Say how long exchanges took so far; after the second round, whose record has no set-up, also what may come."""
+def _tell_time(run: Run, rounds: int) -> str:
+    """Say how long exchanges took so far, and from the second round on, whose record has no set-up, what is to come."""
     took = seconds(sum(record["seconds"] for record in [*run.history, run.pending]))
-    left = max_rounds - len(run.history)
+    left = rounds - len(run.history)
     if len(run.history) < 2 or left < 1:
         return took
-    return f"{took}; at most {seconds(left * run.history[-1]['seconds'])} to go at this pace"
+    return f"{took}; about {seconds(left * run.history[-1]['seconds'])} to go"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -114,6 +115,25 @@ def test_it_tells_that_a_node_went_away_and_came_back_or_is_late(monkeypatch):
         (1, "its SuperNode is back. It is asked again."),
         (2, "no answer for 0 s. It is asked again."),
     ]
+
+
+def test_nobody_is_called_late_who_answered_while_flower_waited_for_another(monkeypatch):
+    # node 1 died while it sent its answer: Flower waits for the rest, and node 2 has answered meanwhile
+    monkeypatch.setattr(flower, "RESEND_AFTER", 0.02)
+    grid = Grid({1: [ErrorCode.MESSAGE_UNAVAILABLE, b"one"], 2: [b"two"]})
+    pull, looks = grid.pull_messages, []
+
+    def wait_for_the_first(numbers):
+        looks.append(numbers)
+        time.sleep(0.05 if len(looks) == 1 else 0.0)
+        return pull(numbers[:1] if len(looks) == 1 else numbers)
+
+    monkeypatch.setattr(grid, "pull_messages", wait_for_the_first)
+    transport, told = GridTransport(grid), []
+    transport.tell = lambda node, text: told.append((node, text))
+    assert transport.send({1: b"a", 2: b"b"}, 5.0) == {1: b"one", 2: b"two"}
+    assert told == []
+    assert grid.pushed == [1, 2, 1]
 
 
 @pytest.mark.parametrize("takes", [True, False], ids=["reported", "not taken"])

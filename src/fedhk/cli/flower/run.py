@@ -81,12 +81,14 @@ def run_app(
     from fedhk.estimators.progress import show_progress
     from fedhk.federation.checkpoint import peek
 
-    most_rounds = _find_most_rounds(read_app(folder).parameters)
+    parameters = read_app(folder).parameters
     check_free(out, force=force, resume=resume)
     settings = {"out": str(out), "resume": resume, "force": force}
     hint = "--resume goes on where a checkpoint was reached."
 
-    show = show_progress(most_rounds, timed=True)
+    # with a privacy budget all rounds are run that share it
+    runs_all = parameters.get("privacy") is not None
+    show = show_progress(_find_most_rounds(parameters), timed=True, runs_all=runs_all)
 
     def look() -> None:
         watch()

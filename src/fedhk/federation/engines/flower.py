@@ -53,7 +53,10 @@ class GridTransport:
         sending = _Sending(self._grid, payloads, self.tell)
         sending.push(payloads)
         while len(sending.answers) < len(payloads) and time.monotonic() - began < timeout:
-            sending.pull()
+            # where a node died while it sent its answer, Flower waits three minutes for the rest, and what others have
+            # answered meanwhile is there only for the next look: nobody is late before a look that finds nothing
+            if sending.pull():
+                continue
             sending.look_for_gone()
             if time.monotonic() - sent_again > wait:
                 late = payloads.keys() - sending.answers.keys() - sending.gone.keys()
@@ -98,9 +101,10 @@ class _Sending:
             for node in refused - connected:
                 self._note_gone(node)
 
-    def pull(self) -> None:
-        """Take what has come back; requests that were lost on the way are sent again."""
-        for reply in self._grid.pull_messages(list(self._waiting)):
+    def pull(self) -> bool:
+        """Take what has come back, and return whether anything had; requests that were lost are sent again."""
+        came = list(self._grid.pull_messages(list(self._waiting)))
+        for reply in came:
             node = self._waiting.pop(reply.metadata.reply_to_message_id, None)
             if node is None or node in self.answers:
                 continue
@@ -112,6 +116,7 @@ class _Sending:
                 self._note_gone(node)
             else:
                 self.answers[node] = _content(reply)
+        return bool(came)
 
     def look_for_gone(self) -> None:
         """Send nodes that are back their requests again, and give up those that are gone for too long."""
