@@ -84,8 +84,8 @@ def shares_outside(
         if table is not None:
             outside, observed = _count(table, low, high, unit_rows)
             places = np.flatnonzero(outside > MOST_OUTSIDE * np.maximum(observed, 1))
-            unnamed = columns is None or is_tensor(columns)
-            names = tuple(f"column {j}" if unnamed else str(columns[j]) for j in places.tolist())
+            known = () if columns is None or is_tensor(columns) else columns
+            names = tuple(str(known[j]) if known else f"column {j}" for j in places.tolist())
             found.append(Outside(view, float(outside.sum() / max(observed.sum(), 1)), names))
     return found
 

@@ -40,7 +40,7 @@ class GridTransport:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
-        self.tell: Callable[[int, str], None] = lambda node, text: None
+        self.tell: Callable[[int, str], None] = lambda *_: None
 
     def nodes(self) -> Collection[int]:
         return list(self._grid.get_node_ids())
