@@ -25,6 +25,15 @@ def test_rows_go_to_their_sites_and_keep_their_index():
     assert sites["rome"]["heart"]["ecg"].tolist() == [0.1, 0.3]
 
 
+@pytest.mark.parametrize("kind", ["object", "category"])
+def test_spaces_around_the_name_of_a_site_make_no_other_site(kind):
+    frame = FRAME.assign(hospital=pd.Series([" rome", "oslo", "rome "], FRAME.index, kind))
+    assert {name: len(views["table"]) for name, views in from_frame(frame, site="hospital").items()} == {
+        "oslo": 1,
+        "rome": 2,
+    }
+
+
 def test_without_views_all_other_columns_are_one():
     sites = from_frame(FRAME, site="hospital")
     assert {tuple(views) for views in sites.values()} == {("table",)}
@@ -330,6 +339,17 @@ class TestDoubtsAreSaidAloud:
         frame.loc[::6, "grade"] = 9
         with pytest.warns(UserWarning, match="column 'grade': 9 beside 1, 2, 3: a code for missing values"):
             from_frame(frame, site="hospital")
+
+    def test_of_rows_that_share_a_name(self, frame):
+        parts = pd.concat([rows.reset_index(drop=True) for _, rows in frame.groupby("hospital")])
+        with pytest.warns(UserWarning, match="several rows have the name 0, 1, 2, 3, 4 and 15 more: .*reset_index"):
+            sites = from_frame(parts, site="hospital", views={"record": ["age", "sex"]})
+        assert [len(views["record"]) for views in sites.values()] == [20, 20, 20]
+
+    def test_of_sites_that_may_be_one(self, frame):
+        frame.loc[:9, "hospital"] = frame.loc[:9, "hospital"].str.capitalize()
+        with pytest.warns(UserWarning, match="sites 'Bern', 'bern' differ by capital letters or spaces only: are they"):
+            from_frame(frame, site="hospital", views={"record": ["age", "sex"]})
 
     def test_of_dates_that_nobody_asked_for(self, frame):
         frame["admitted"] = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(60), "D")

@@ -71,7 +71,7 @@ class ReadSite(Protocol):
 
 def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
     """List all doubts about sites that have been read."""
-    found = [*_of_sites(sites), *_of_names(sites, columns)]
+    found = [*doubt_sites(sites), *_of_sites(sites), *_of_names(sites, columns)]
     for view, names in columns.items():
         tables = _list_tables(view, {site: data.views for site, data in sites.items()})
         found += _of_copies(view, tables)
@@ -101,6 +101,21 @@ def _of_meanings(view: str, names: tuple[str, ...], tables: Mapping[str, FloatAr
     """List doubts about levels and about codes."""
     yield from _of_levels(view, names, tables)
     yield from _of_codes(view, names, tables)
+
+
+def doubt_sites(names: Iterable[str]) -> Iterator[str]:
+    """List sites that may be one site whose name is written in several ways."""
+    for several, how in _find_spellings(names):
+        yield f"sites {listed(several)} differ by {how} only: are they one site? Each counts as a site of its own."
+
+
+def doubt_rows(names: Iterable[Any]) -> str:
+    """Say of names that several rows have that results cannot be joined by them."""
+    return (
+        f"several rows have the name {listed(names)}: results name rows by the index of the frame, and a join by it "
+        "pairs each of these rows with all others of the same name. Give every row a name of its own, for example "
+        "with frame.reset_index(drop=True)."
+    )
 
 
 def doubt_dates(names: Iterable[str]) -> str:
@@ -186,15 +201,8 @@ def _of_levels(view: str, names: tuple[str, ...], tables: Mapping[str, FloatArra
         if is_level(name):
             groups.setdefault(base_name(name), {})[level_name(name)] = place
     for column, places in groups.items():
-        spelt: dict[str, list[str]] = {}
-        for level in places:
-            spelt.setdefault(_write_plainly(level), []).append(level)
-        for several in spelt.values():
-            if len(several) > 1:
-                how = "capital letters or spaces"
-                if len({"".join(level.casefold().split()) for level in several}) > 1:
-                    how = "hyphens, accents or letters that look alike"
-                yield f"view {view!r}, column {column!r}: levels {listed(several)} differ by {how} only."
+        for several, how in _find_spellings(places):
+            yield f"view {view!r}, column {column!r}: levels {listed(several)} differ by {how} only."
         yield from (f"view {view!r}, column {column!r}: {doubt}" for doubt in _of_words(column, places))
         used = {
             site: {level for level, place in places.items() if np.nansum(table[:, place]) > 0}
@@ -220,6 +228,19 @@ def _of_spelling(used: Mapping[str, set[str]]) -> Iterator[str]:
             numbered = [known for known in sorted(lacked) if re.findall(r"\d", known) == re.findall(r"\d", level)]
             if meant := get_close_matches(level, numbered, 1, CLOSE):
                 yield f"level {level!r} is only at {site!r}, where there is no {meant[0]!r}: is it that?"
+
+
+def _find_spellings(names: Iterable[str]) -> Iterator[tuple[list[str], str]]:
+    """Find names that may be one name, written in several ways, and what they differ by."""
+    spelt: dict[str, list[str]] = {}
+    for name in names:
+        spelt.setdefault(_write_plainly(name), []).append(name)
+    for several in spelt.values():
+        if len(several) > 1:
+            how = "capital letters or spaces"
+            if len({"".join(name.casefold().split()) for name in several}) > 1:
+                how = "hyphens, accents or letters that look alike"
+            yield several, how
 
 
 def _write_plainly(level: str) -> str:

@@ -15,7 +15,7 @@ from fedhk._names import suggest
 from fedhk._text import listed
 from fedhk.data.clients import check_clients
 from fedhk.data.dictionary import Dictionary, read_dictionary
-from fedhk.data.doubts import doubt_dates, doubt_meanings
+from fedhk.data.doubts import doubt_dates, doubt_meanings, doubt_rows, doubt_sites
 from fedhk.data.levels import date_columns, find_faults, is_frame, name_faults, name_row, read_cells, source_columns
 from fedhk.data.views import Columns, is_tensor, list_columns, warn_of_extra
 from fedhk.errors import DataError, MissingPackageError
@@ -72,8 +72,8 @@ def from_frame(
     Warns
     -----
     UserWarning
-        Of columns in several views, levels and codes that may mean otherwise than they read, and dates where no views
-        are given.
+        Of columns in several views, levels and codes that may mean otherwise than they read, dates where no views are
+        given, rows that share a name, and sites whose names differ by capital letters or spaces only.
 
     Examples
     --------
@@ -113,12 +113,18 @@ def from_frame(
         tables = _enforce(tables, known)
     elif faults := [fault for view, table in tables.items() for fault in find_faults(table, view)]:
         raise DataError(name_faults(faults))
-    groups = frame.groupby(site, sort=True, observed=True).indices
+    owners = frame[site].map(_without_spaces)
+    groups = frame.groupby(owners, sort=True, observed=True).indices
     sites = Sites(
         {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
     )
+    repeated = frame.index[frame.index.duplicated()].unique()
+    doubts = [*doubt_sites(sites), *([doubt_rows(repeated)] if len(repeated) else [])]
     if dictionary is None:
-        _warn_of_doubts(sites, categories, date_columns(tables[ONLY_VIEW]) if views is None else ())
+        doubts += _doubt_columns(sites, categories, date_columns(tables[ONLY_VIEW]) if views is None else ())
+    if doubts:
+        text = doubts[0] if len(doubts) == 1 else "\n- ".join(["", *doubts])
+        warnings.warn(f"from_frame: {text}", UserWarning, stacklevel=2)
     return sites
 
 
@@ -132,8 +138,10 @@ def _check_owners(frame: Any, site: str) -> None:
         )
 
 
-def _warn_of_doubts(sites: Mapping[str, Mapping[str, Any]], declared: Container[str], dates: Sequence[str]) -> None:
-    """Warn of what may mean otherwise than it reads; nothing of columns that are declared or that `fit` will refuse."""
+def _doubt_columns(
+    sites: Mapping[str, Mapping[str, Any]], declared: Container[str], dates: Sequence[str]
+) -> list[str]:
+    """List what may mean otherwise than it reads; nothing of columns that are declared or that `fit` will refuse."""
     doubts = [doubt_dates(dates)] if dates else []
     tables = {
         site: {view: table[[name for name in table.columns if name not in declared]] for view, table in views.items()}
@@ -143,9 +151,7 @@ def _warn_of_doubts(sites: Mapping[str, Mapping[str, Any]], declared: Container[
         read = check_clients({site: {v: t for v, t in own.items() if t.shape[1]} for site, own in tables.items()})
         cells = {site: dict(zip(views.names, views.tables, strict=True)) for site, views in read.items()}
         doubts += doubt_meanings(cells, list_columns(read.values()))
-    if doubts:
-        text = doubts[0] if len(doubts) == 1 else "\n- ".join(["", *doubts])
-        warnings.warn(f"from_frame: {text}", UserWarning, stacklevel=3)
+    return doubts
 
 
 class Sites(dict[str, dict[str, Any]]):
@@ -184,6 +190,11 @@ def find_views(frame: Any, views: Mapping[str, Columns]) -> Any:
         raise ValueError(f"X is a data frame that lacks columns of the model: {which}.{unsaid}")
     warn_of_extra([name for name in labels if not any(name in own for own in wanted.values())])
     return {view: frame[[labels[name] for name in own]] for view, own in wanted.items()}
+
+
+def _without_spaces(name: Any) -> Any:
+    """Return a name without spaces around it, as levels and the sites of `fedhk split` are read."""
+    return name.strip() if isinstance(name, str) else name
 
 
 def _is_blank(name: Any) -> bool:
