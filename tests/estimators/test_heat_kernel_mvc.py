@@ -240,6 +240,13 @@ def test_verbose_says_how_it_goes(views, capsys):
     assert said.out == ""
 
 
+def test_codes_for_missing_values_are_named_as_over_sites():
+    table = pd.DataFrame(np.random.default_rng(0).normal(140, 2, (60, 2)), columns=["sodium", "pressure"])
+    table.loc[::10, "sodium"] = -999
+    with pytest.warns(UserWarning, match="X: record/sodium has -999 again and again, far outside its other values"):
+        HeatKernelMVC(2, random_state=0).fit({"record": table})
+
+
 def test_one_table_is_a_plain_clusterer(views):
     joint = np.hstack(views)
     model = make_pipeline(StandardScaler(), HeatKernelMVC(3, **QUICK)).fit(joint)

@@ -33,6 +33,7 @@ from fedhk.estimators.choices import (
     limit_numbers,
     make_settings,
 )
+from fedhk.estimators.mistakes import warn_of_codes
 from fedhk.estimators.updating import (
     check_updatable,
     check_update,
@@ -214,6 +215,7 @@ class HeatKernelMVC(
     def _fit(self, X: Any, sample_weight: Any) -> None:
         """Find the clusters, and set the fitted attributes."""
         views, weights = self._read_training(X, sample_weight)
+        warn_of_codes(views)
         numbers = limit_numbers(self.n_clusters, views.n_rows)
         if views.n_rows < numbers[-1]:
             raise ValueError(f"n_samples={views.n_rows} should be >= n_clusters={numbers[-1]}.")

@@ -45,6 +45,12 @@ def keep_deviations(board: Board, clients: Mapping[str, Views], terms: SealedTer
     return _list_deviations(found if terms.is_open else (), entry.excluded)
 
 
+def warn_of_codes(views: Views) -> None:
+    """Warn of codes for missing values in the rows of a fit at one site, which no other site can be compared with."""
+    if said := describe_deviations(find_codes("X", views)):
+        warnings.warn(f"{_shorten(said)} {MEND}.", UserWarning, stacklevel=4)
+
+
 def _has_values(views: Views) -> bool:
     """Tell whether a site has any cell with a value."""
     tables = [(table, missing) for table, missing in zip(views.tables, views.missing, strict=True) if table is not None]
@@ -75,10 +81,7 @@ def _list_deviations(found: Sequence[Deviation], excluded: Mapping[str, str]) ->
 
 def _describe(found: Sequence[Deviation], excluded: Mapping[str, str], *, is_open: bool) -> str:
     """Write the text of the warning."""
-    said = describe_deviations(found)
-    parts = said[:MOST_LISTED]
-    if len(said) > MOST_LISTED:
-        parts.append(f"And {len(said) - MOST_LISTED} more.")
+    parts = [_shorten(describe_deviations(found))]
     if excluded:
         names = ", ".join(map(repr, excluded))
         kept = "keep what you are sure of with participation=fedhk.Participation(deviating='warn')"
@@ -88,3 +91,9 @@ def _describe(found: Sequence[Deviation], excluded: Mapping[str, str], *, is_ope
     else:
         parts.append(f"{MEND}: noise and masks hide single sites, so that none is left out.")
     return " ".join(parts)
+
+
+def _shorten(said: Sequence[str]) -> str:
+    """Join sentences, of many only the first."""
+    more = len(said) - MOST_LISTED
+    return " ".join([*said[:MOST_LISTED], *([f"And {more} more."] if more > 0 else [])])
