@@ -243,6 +243,20 @@ def test_files_hold_nothing_of_single_rows(tmp_path):
     assert not OF_ROWS & set(json.dumps(fitted).split('"'))
 
 
+def test_what_a_file_leaves_behind_is_said_with_what_to_do(data, tmp_path):
+    model = EFKMVC(3, **QUICK).fit(data.sites)
+    model.save(tmp_path / "model.safetensors")
+    again = fedhk.load(tmp_path / "model.safetensors")
+    for name in OF_ROWS:
+        with pytest.raises(AttributeError, match=f"no '{name}': it was read from a file, and "):
+            getattr(again, name)
+    with pytest.raises(AttributeError, match=r"keep a site's own model, .*: client_models_\[site\].save\(path\)"):
+        again.client_models_  # noqa: B018
+    alone = HeatKernelMVC(3, n_init=1, random_state=0).fit(data.views)
+    with pytest.raises(AttributeError, match="only estimators over sites have a model for each site"):
+        alone.client_models_  # noqa: B018
+
+
 def test_columns_of_a_data_frame_survive(data, tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(data.views[0], columns=list("abcd"))

@@ -503,9 +503,10 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
             cells = table[:, place[name]]
             out[:, i] = np.where(np.isnan(cells), np.nan, cells == codes[name][level_name(column)])
         elif not (name in place and np.isnan(table[:, place[name]]).all()):
-            kinds = ("categories", "numbers") if is_level(column) else ("numbers", "categories")
+            own_levels = [level_name(other) for other in columns if is_level(other) and base_name(other) == name]
+            kinds = (f"categories ({listed(own_levels)})", "numbers") if own_levels else ("numbers", "categories")
             raise ValueError(
-                f"{where}, column {name!r} holds {kinds[1]} here and {kinds[0]} elsewhere: make it one kind."
+                f"{where}, column {name!r} holds {kinds[0]} here and {kinds[1]} elsewhere: make it one kind."
             )
     known = set(wanted)
     for column in columns:

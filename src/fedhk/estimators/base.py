@@ -64,8 +64,8 @@ ENDING = ".safetensors"
 # Fitted attributes that updates set.
 UPDATED = ("drift_", "updates_")
 
-# Fitted attributes with a value for each row, which no file has.
-OF_ROWS = ("labels_", "memberships_")
+# Fitted attributes with a value for each row, which no file has, and what to do instead.
+OF_ROWS = dict.fromkeys(("labels_", "memberships_"), "files store nothing of single rows. Call predict with the rows.")
 
 # What some estimators have, and what the others say of it.
 ELSEWHERE = {
@@ -101,6 +101,7 @@ class ReadsViews(KnowsNames):
 
     _single_table: bool
     _least_rows: ClassVar[int] = 1
+    _left_behind: ClassVar[Mapping[str, str]] = {}  # fitted attributes that no file has, and what to do instead
 
     def _read_training(self, X: Any, sample_weight: Any) -> tuple[Views, FloatArray | None]:
         """Check the parameters, then read the views and row weights to fit."""
@@ -169,10 +170,9 @@ class ReadsViews(KnowsNames):
         fitted = name == "_model" or (name.endswith("_") and not name.startswith("_"))
         if fitted and not self.__sklearn_is_fitted__():
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call fit first.")
-        if name in OF_ROWS:
+        if name in self._left_behind:
             raise AttributeError(
-                f"This {type(self).__name__} has no {name!r}: it was read from a file, and files store nothing of "
-                "single rows. Call predict with the rows."
+                f"This {type(self).__name__} has no {name!r}: it was read from a file, and {self._left_behind[name]}"
             )
         hint = ELSEWHERE.get(name, "")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
@@ -215,6 +215,7 @@ class HeatKernelModel(ReadsViews, ClusterMixin, BaseEstimator):  # type: ignore[
         "choices_",
         "selection_",
     )
+    _left_behind: ClassVar[Mapping[str, str]] = OF_ROWS
 
     def _validate_params(self) -> None:
         """Check the parameters; what is wrong with a number of clusters is said in FedHK's own words."""

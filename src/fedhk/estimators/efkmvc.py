@@ -31,7 +31,7 @@ from fedhk.data.scaling import AUTO, check_cells, make_scaling
 from fedhk.data.truths import doubt_truths, encode_truths
 from fedhk.data.views import Columns, Views, is_view_collection, list_columns, shapes_by_view
 from fedhk.errors import DataError
-from fedhk.estimators.base import UPDATED, HeatKernelModel, unchanged_on_error, warn_of_doubts
+from fedhk.estimators.base import OF_ROWS, UPDATED, HeatKernelModel, unchanged_on_error, warn_of_doubts
 from fedhk.estimators.choices import (
     MODEL_CONSTRAINTS,
     SHARE,
@@ -243,6 +243,13 @@ class EFKMVC(ModelParameters, HeatKernelModel):
         "deviations_",
         *UPDATED,
     )
+    _left_behind: ClassVar[Mapping[str, str]] = OF_ROWS | {
+        "global_labels_": OF_ROWS["labels_"],
+        "client_models_": "the file has the common model alone, which predict uses. To keep a site's own model, save "
+        "it after the fit: client_models_[site].save(path).",
+        "releases_": "files store nothing of single sites.",
+        "site_reports_": "files store nothing of single sites.",
+    }
 
     _: KW_ONLY
     max_rounds: int = 100
