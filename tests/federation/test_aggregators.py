@@ -126,6 +126,16 @@ def test_what_an_aggregator_gives_is_checked_by_name(statistics, change, error):
         combine_statistics(Wrong(), match_shapes(sites), parameters)
 
 
+def test_candidates_of_another_kind_are_named(data):
+    class Forgetful(SumAggregator):
+        def candidates(self, sites):
+            sites[0]
+
+    said = r"Forgetful\(\): candidates\(\) must give a list of Candidates, got NoneType"
+    with pytest.raises(TypeError, match=said):
+        EFKMVC(3, aggregator=Forgetful()).fit(data.sites)
+
+
 def test_an_aggregator_that_leaves_no_candidates_is_named(data):
     class Nobody(SumAggregator):
         def candidates(self, sites):

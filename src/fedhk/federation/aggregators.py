@@ -54,7 +54,10 @@ class Aggregator(Option, ABC):
         return np.asarray(reduce(add, sites), np.float64)
 
     def objective(self, sites: Sequence[tuple[float, float]]) -> float:
-        """Combine the objectives of the sites, given the number of rows of each."""
+        """Combine the objectives of the sites, given the number of rows of each, with the weights of `statistics`.
+
+        Rounds keep the model at which it is lowest.
+        """
         return float(self.sums([np.array([value]) for value, _ in sites], [np.array([rows]) for _, rows in sites])[0])
 
     def fewest_holders(self, n_sites: int) -> int:
@@ -96,6 +99,20 @@ def combine_statistics(aggregator: Aggregator, sites: Sequence[Statistics], para
         if not all(np.isfinite(part).all() for part in own):
             raise ValueError(f"{aggregator!r}: statistics() gave {name} that are not finite.")
     return total
+
+
+def choose_candidates(aggregator: Aggregator, sites: Sequence[Candidates]) -> list[Candidates]:
+    """Return the candidates that the aggregator uses, and check that it gives such.
+
+    Raises
+    ------
+    TypeError
+        If it gives anything else than Candidates.
+    """
+    found = aggregator.candidates(sites)
+    if not isinstance(found, Sequence) or not all(isinstance(own, Candidates) for own in found):
+        raise TypeError(f"{aggregator!r}: candidates() must give a list of Candidates, got {type(found).__name__}.")
+    return list(found)
 
 
 PLAIN_SUM = SumAggregator()

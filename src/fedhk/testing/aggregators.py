@@ -153,6 +153,12 @@ class AggregatorChecks:
         model = _fit({**sites, second: [sites[second][0], None]}, self.aggregator())
         check(all(np.isfinite(view).all() for view in model.cluster_centers_), "centres that are not finite")
 
+    def test_a_whole_fit_takes_a_site_without_rows(self) -> None:
+        sites = _whole_sites()[0]
+        empty = [np.asarray(view)[:0] for view in next(iter(sites.values()))]
+        model = _fit({**sites, "without rows": empty}, self.aggregator())
+        check(all(np.isfinite(view).all() for view in model.cluster_centers_), "centres that are not finite")
+
     def test_candidates_are_those_of_the_sites(self) -> None:
         candidates = _candidates()
         sent = [own for part in candidates for own in part.points]

@@ -45,7 +45,7 @@ from fedhk.agreement.mix import MixSums, find_axes, share_of_mix
 from fedhk.agreement.opinions import Opinion
 from fedhk.data.levels import find_numbers
 from fedhk.errors import MessageError
-from fedhk.federation.aggregators import PLAIN_SUM, Aggregator
+from fedhk.federation.aggregators import PLAIN_SUM, Aggregator, choose_candidates
 from fedhk.federation.board import Board, Entry, Shared
 from fedhk.federation.entries import Population, References, Schema
 from fedhk.federation.phases.base import Nothing, Phase, SumPhase
@@ -244,7 +244,8 @@ class FindPartitions(Phase[PartitionsRequest, MeansReply]):
                 if len(reply.sizes[place]):
                     sizes = np.asarray(reply.sizes[place], np.float64)
                     parts.append(Candidates(reply.means[place].read(), sizes, np.zeros((len(sizes), 1))))
-            kept = [part for part in self.aggregator.candidates(parts) if len(part.sizes)] if parts else []
+            chosen = choose_candidates(self.aggregator, parts) if parts else []
+            kept = [part for part in chosen if len(part.sizes)]
             if kept:
                 found[witness] = np.vstack([part.points for part in kept]), np.concatenate([p.sizes for p in kept])
         return board.put(self.cluster(found))

@@ -14,7 +14,7 @@ import numpy as np
 from fedhk._random import seeded
 from fedhk._typing import FloatArray
 from fedhk.errors import DataError, MessageError
-from fedhk.federation.aggregators import Aggregator
+from fedhk.federation.aggregators import Aggregator, choose_candidates
 from fedhk.federation.board import Board
 from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.participation import Participation
@@ -132,7 +132,7 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
 
     def combine(self, board: Board, replies: Mapping[str, CandidatesReply]) -> Board:
         read = [Candidates(reply.points.read(), reply.sizes, reply.spreads) for reply in replies.values()]
-        found = list(self.aggregator.candidates(read))
+        found = choose_candidates(self.aggregator, read)
         if not sum([len(candidates.sizes) for candidates in found]):
             if sent := sum([len(candidates.sizes) for candidates in read]):
                 raise DataError(f"{self.aggregator!r}: candidates() left none of the {sent} that sites sent.")
