@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
@@ -98,6 +99,19 @@ def test_a_site_is_told_in_input_units(browser, tmp_path):
     rows = facts.sites[1].rows
     own = rows.tables[facts.views[0].name][rows.labels == 0, facts.views[0].features.index(name)].mean()
     assert float(first.replace("−", "-")) == pytest.approx(own, abs=0.005 * 3.5 + 0.05)
+
+
+def test_dates_of_a_site_are_told_as_dates(browser, tmp_path):
+    facts = made_up(n_sites=2, n_clusters=2, widths=(1,))
+    (view,) = facts.views
+    (tmp_path / "page.html").write_text(render(replace(facts, views=(replace(view, dates=view.features),))), "utf-8")
+    browser.open(tmp_path / "page.html")
+    browser.choose("s", "1")
+    told = browser.run("[...document.querySelectorAll('.card tbody tr .here')].map(cell => cell.textContent)")
+    rows = facts.sites[1].rows
+    for cluster, day in enumerate(told):
+        own = rows.tables[view.name][rows.labels == cluster].mean()
+        assert (date.fromisoformat(day) - date(1970, 1, 1)).days == pytest.approx(own, abs=1)
 
 
 def test_choosing_a_cluster_or_a_view_shows_it_alone(browser, demo_page):

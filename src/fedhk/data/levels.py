@@ -250,7 +250,13 @@ def date_columns(table: Any) -> list[str]:
     if not is_frame(table):
         return list(getattr(table, "dates", ()))
     types = zip(table.columns, table.dtypes, strict=True)
-    return [str(name) for name, dtype in types if str(dtype).lower().startswith("date")]
+    return [str(name) for name, dtype in types if str(dtype).lower().startswith("date") or _holds_dates(table[name])]
+
+
+def _holds_dates(series: Any) -> bool:
+    """Tell whether the first value of a column of Python objects is a date."""
+    first = series.dropna().head(1).tolist() if str(series.dtype) == "object" else []
+    return bool(first) and isinstance(first[0], datetime.date)
 
 
 def _encode_column(

@@ -14,7 +14,7 @@ from fedhk.report.rows import MOST_ROWS
 from fedhk.summary.drawing import cluster_colour, number_colour
 from fedhk.summary.facts import Facts, Rows, View
 from fedhk.summary.html import Markup, tag
-from fedhk.summary.words import join_names, number, percent, plural, shorten
+from fedhk.summary.words import join_names, number, percent, plural, shorten, show_date
 
 MOST_FEATURES = 5
 
@@ -157,7 +157,8 @@ def _feature_row(view: View, cluster: int, j: int, reach: int, entry: ColumnEntr
         float(value) if abs(value) > NEXT_TO_ZERO * view.spread[j] else 0.0
         for value in (view.centers[cluster, j], view.mean[j])
     ]
-    center, mean = (entry.show(value) or number(value, 2 if abs(value) < 0.1 else 3) for value in values)
+    is_date = entry.kind == "date" or view.features[j] in view.dates
+    center, mean = (show_date(value) if is_date else number(value, 2 if abs(value) < 0.1 else 3) for value in values)
     name = view.features[j] + (f" ({entry.unit})" if entry.unit else "")
     return tag(
         "tr",
@@ -168,4 +169,5 @@ def _feature_row(view: View, cluster: int, j: int, reach: int, entry: ColumnEntr
         tag("td", class_="here"),
         data_m=f"{view.mean[j]:.6g}",
         data_d=f"{view.spread[j]:.6g}",
+        data_date="" if is_date else None,
     )

@@ -18,6 +18,7 @@
     const shown = digits > 4 ? rounded.toExponential(1) : rounded.toLocaleString("en", fixed);
     return shown.replaceAll("-", "−");
   };
+  const day = (number) => new Date(Math.round(number) * 864e5).toISOString().slice(0, 10); // of days since 1970
   const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
   function sizes(shown) {
@@ -56,7 +57,7 @@
       const spreads = value / 100;
       mark.style.left = 50 + 50 * Math.max(-1, Math.min(1, spreads / data.reach)) + "%";
       const number = Number(row.dataset.m) + spreads * Number(row.dataset.d);
-      cell.textContent = text(number, Number(row.dataset.d));
+      cell.textContent = "date" in row.dataset ? day(number) : text(number, Number(row.dataset.d));
     }));
   }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray, IntArray
 from fedhk.data.clients import check_clients
-from fedhk.data.views import check_views, fit_table
+from fedhk.data.views import Views, check_views, fit_table
 from fedhk.embedding.affinity import AnchorGraph
 from fedhk.errors import DataError
 from fedhk.evaluation import measure_rows
@@ -32,7 +32,9 @@ def read_fitted(model: Any, sites: Any = None, site: str | None = None) -> Facts
         return facts
     if not facts.sites:
         raise DataError("sites cannot be drawn: the model was loaded from a file, which holds no labels.")
-    rows = _match_rows(facts, sites, model)
+    clients = _read_clients(facts, sites)
+    facts = mark_dates(facts, {name for views in clients.values() for name in views.dates})
+    rows = _match_rows(facts, clients, model)
     known = (
         replace(part, views=tuple(name for name, table in found.tables.items() if table is not None))
         for part, found in zip(facts.sites, rows, strict=True)
@@ -41,11 +43,27 @@ def read_fitted(model: Any, sites: Any = None, site: str | None = None) -> Facts
     return add_rows(replace(facts, sites=tuple(known)), rows, model, own_models)
 
 
-def _match_rows(facts: Facts, sites: Any, model: Any) -> list[Rows]:
+def mark_dates(facts: Facts, dates: Collection[str]) -> Facts:
+    """Say which features are dates; they are named by view and column, as "record/admitted"."""
+    found = [[name for name in view.features if f"{view.name}/{name}" in dates] for view in facts.views]
+    marked = (replace(view, dates=tuple(names)) for view, names in zip(facts.views, found, strict=True))
+    return replace(facts, views=tuple(marked))
+
+
+def _is_one(facts: Facts) -> bool:
+    return [part.name for part in facts.sites] == [ONLY_SITE]
+
+
+def _read_clients(facts: Facts, sites: Any) -> dict[str, Views]:
+    """Read what was given to `fit`, the rows of one site or of several."""
+    return check_clients(
+        {ONLY_SITE: sites if isinstance(sites, list | dict) else [sites]} if _is_one(facts) else sites
+    )
+
+
+def _match_rows(facts: Facts, clients: Mapping[str, Views], model: Any) -> list[Rows]:
     """Find the rows of each site; refuses rows that the model was not fitted to."""
-    names = [view.name for view in facts.views]
-    one = [part.name for part in facts.sites] == [ONLY_SITE]
-    clients = check_clients({ONLY_SITE: sites if isinstance(sites, list | dict) else [sites]} if one else sites)
+    names, one = [view.name for view in facts.views], _is_one(facts)
     rows = []
     for part, assignment in zip(facts.sites, facts.assigned.values(), strict=True):
         views, expected = clients.get(part.name), len(assignment.labels)

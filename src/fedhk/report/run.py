@@ -29,7 +29,7 @@ from fedhk.privacy.accounting import spent
 from fedhk.privacy.ledger import NAME, read_ledger
 from fedhk.report.after import FinishedRun, describe_answers, open_run
 from fedhk.report.page import render
-from fedhk.report.rows import add_rows, fit_tables, make_rows
+from fedhk.report.rows import add_rows, fit_tables, make_rows, mark_dates
 from fedhk.summary.drawing import require_matplotlib
 from fedhk.summary.facts import Assignment, Facts, Gain, Rows, Scores, Site
 from fedhk.summary.model import add_own_model, read_global_model, read_shares
@@ -283,6 +283,9 @@ def _add_sites(  # noqa: PLR0917
     facts = replace(facts, n_rows=sum(len(a.labels) for a in facts.assigned.values()))
     try:
         found = _read_rows(run, model, names, data)
+        kinds = ((view, own) for name in names for view, own in found[name].kinds.items())
+        dates = {f"{view}/{column}" for view, own in kinds for column, kind in own.items() if kind == "date"}
+        facts = mark_dates(facts, dates)
         rows = [_match_rows(facts, s, found[s.name], ids[s.name], own_models.get(s.name, model)) for s in sites]
     except (DataError, OSError) as error:
         if isinstance(data, Path):  # they were asked for

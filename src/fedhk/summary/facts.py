@@ -25,6 +25,7 @@ class View:
     mean: FloatArray  # (d,), over all rows
     spread: FloatArray  # (d,), standard deviation over all rows; 0 of a constant
     form: RowForm = PLAIN_ROWS  # what the model does to each row first; centres, mean and spread are of such rows
+    dates: tuple[str, ...] = ()  # features that are days since 1970, as far as rows or a data dictionary say so
 
     def deviations(self, values: FloatArray) -> FloatArray:
         """Express values in spreads from the mean of all rows; 0 for constants."""
