@@ -118,13 +118,10 @@ def from_frame(
     sites = Sites(
         {str(name): {view: table.iloc[groups[name]] for view, table in tables.items()} for name in sorted(groups)}
     )
-    repeated = frame.index[frame.index.duplicated()].unique()
-    doubts = [*doubt_sites(sites), *([doubt_rows(repeated)] if len(repeated) else [])]
+    doubts = _doubt_names(sites, frame.index)
     if dictionary is None:
         doubts += _doubt_columns(sites, categories, date_columns(tables[ONLY_VIEW]) if views is None else ())
-    if doubts:
-        text = doubts[0] if len(doubts) == 1 else "\n- ".join(["", *doubts])
-        warnings.warn(f"from_frame: {text}", UserWarning, stacklevel=2)
+    _warn_of_doubts(doubts)
     return sites
 
 
@@ -138,9 +135,20 @@ def _check_owners(frame: Any, site: str) -> None:
         )
 
 
-def _doubt_columns(
-    sites: Mapping[str, Mapping[str, Any]], declared: Container[str], dates: Sequence[str]
-) -> list[str]:
+def _warn_of_doubts(doubts: Sequence[str]) -> None:
+    """Give one warning for all doubts."""
+    if doubts:
+        text = doubts[0] if len(doubts) == 1 else "\n- ".join(["", *doubts])
+        warnings.warn(f"from_frame: {text}", UserWarning, stacklevel=3)
+
+
+def _doubt_names(sites: Mapping[str, Any], index: Any) -> list[str]:
+    """List what may be wrong with the names of sites and of rows."""
+    repeated = index[index.duplicated()].unique()
+    return [*doubt_sites(sites), *([doubt_rows(repeated)] if len(repeated) else [])]
+
+
+def _doubt_columns(sites: Mapping[str, Mapping[str, Any]], declared: Container[str], dates: Sequence[str]) -> list[str]:
     """List what may mean otherwise than it reads; nothing of columns that are declared or that `fit` will refuse."""
     doubts = [doubt_dates(dates)] if dates else []
     tables = {

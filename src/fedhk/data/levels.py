@@ -178,9 +178,7 @@ def encode_frame(table: Any, view: str, known: Sequence[Any] | None = None) -> A
     names = list(map(str, table.columns))
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"View {view!r}: columns {repeated[:5]} appear more than once; names must differ.")
-    categories: dict[str, list[str]] = {}
-    for column in filter(is_level, known or ()):
-        categories.setdefault(base_name(column), []).append(level_name(column))
+    categories = _known_levels(known or ())
     codes = {name for name, levels in categories.items() if all(map(is_number, levels))}
     orders = dict(ordered_levels(str(column)) for column in known or ())
     blocks, columns, inferred, faults = [], [], [], list(ids.values())
@@ -201,6 +199,14 @@ def encode_frame(table: Any, view: str, known: Sequence[Any] | None = None) -> A
     if faults:
         raise UnreadableColumnsError(faults)
     return Encoded(np.hstack(blocks), tuple(columns), tuple(inferred))
+
+
+def _known_levels(columns: Iterable[Any]) -> dict[str, list[str]]:
+    """Return the levels of each category among the columns of a model."""
+    categories: dict[str, list[str]] = {}
+    for column in filter(is_level, columns):
+        categories.setdefault(base_name(column), []).append(level_name(column))
+    return categories
 
 
 def find_faults(table: Any, view: str) -> list[str]:
@@ -536,9 +542,7 @@ def fit_columns(table: Any, columns: Sequence[str], wanted: Sequence[str], where
 
 def _find_codes(columns: Sequence[str], wanted: Sequence[str]) -> dict[str, dict[str, float]]:
     """Find columns of numbers whose numbers are the levels of a category that is wanted, with the number of each."""
-    levels: dict[str, list[str]] = {}
-    for column in filter(is_level, wanted):
-        levels.setdefault(base_name(column), []).append(level_name(column))
+    levels = _known_levels(wanted)
     return {
         name: {level: float(level) for level in levels[name]}
         for name in columns

@@ -56,9 +56,7 @@ def _is_one(facts: Facts) -> bool:
 
 def _read_clients(facts: Facts, sites: Any) -> dict[str, Views]:
     """Read what was given to `fit`, the rows of one site or of several."""
-    return check_clients(
-        {ONLY_SITE: sites if isinstance(sites, list | dict) else [sites]} if _is_one(facts) else sites
-    )
+    return check_clients({ONLY_SITE: sites if isinstance(sites, list | dict) else [sites]} if _is_one(facts) else sites)
 
 
 def _match_rows(facts: Facts, clients: Mapping[str, Views], model: Any) -> list[Rows]:
