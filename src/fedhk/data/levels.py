@@ -261,7 +261,9 @@ def date_columns(table: Any) -> list[str]:
 
 def _holds_dates(series: Any) -> bool:
     """Tell whether the first value of a column of Python objects is a date."""
-    first = series.dropna().head(1).tolist() if str(series.dtype) == "object" else []
+    if str(getattr(series, "dtype", "")) != "object":  # columns of numbers may share a name: these are a frame
+        return False
+    first = series.dropna().head(1).tolist()
     return bool(first) and isinstance(first[0], datetime.date)
 
 
