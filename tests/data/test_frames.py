@@ -253,6 +253,13 @@ class TestOneFrameForPredict:
         model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views={"a": ["grade", "age"]}))
         np.testing.assert_array_equal(model.predict(frame), model.predict({"a": frame[["grade", "age"]]}))
 
+    def test_text_of_an_ordered_column_is_read_as_text_of_any_other_is(self, frame):
+        model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views={"a": ["grade", "age"]}))
+        known = frame[["grade", "age"]].head(3)
+        spaced = known.assign(grade=[" I", "II ", ""])  # an empty cell is missing
+        expected = model.transform(known.assign(grade=known["grade"].where([True, True, False])))
+        np.testing.assert_array_equal(model.transform(spaced), expected)
+
     def test_columns_that_it_lacks_are_named_with_their_views(self, frame):
         views = {"a": ["age", "sex"], "b": ["pulse", "stage"]}
         model = EFKMVC(3, random_state=0).fit(from_frame(frame, site="hospital", views=views))

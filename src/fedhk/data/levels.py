@@ -316,14 +316,14 @@ def _has_words(series: Any) -> bool:
 
 def _rank_words(series: Any, order: Sequence[str], name: str, view: str) -> tuple[FloatArray, list[str]]:
     """Text as ranks in the order of the levels that a model knows."""
-    values = read_cells(series)
-    wrong = [row for row, value in enumerate(values) if value is not None and value not in order]
+    texts = ["" if value is None else str(value).strip() for value in read_cells(series)]
+    wrong = [row for row, text in enumerate(texts) if text and text not in order]
     if wrong:
         raise ValueError(
-            f"View {view!r}, column {name!r} has level {str(values[wrong[0]])[:60]!r} in row "
+            f"View {view!r}, column {name!r} has level {texts[wrong[0]][:60]!r} in row "
             f"{name_row(series, wrong[0])}, which the model does not know; its levels are {' < '.join(order)}."
         )
-    ranks = np.array([np.nan if value is None else order.index(value) for value in values], np.float64)
+    ranks = np.array([order.index(text) if text else np.nan for text in texts], np.float64)
     return ranks[:, None], [ordered_name(name, order)]
 
 
