@@ -171,3 +171,29 @@ def test_a_report_of_a_model_has_what_was_found_after_it(folders):
 
 def _events(data):
     return {site: (labels == 0).astype(float) for site, labels in data.site_labels.items()}
+
+
+def test_new_rows_are_placed_with_reasons(folders, tmp_path):
+    root, data = folders
+    new = tmp_path / "new" / "site-00"
+    shutil.copytree(root / "data" / "site-00", new)
+    table = pd.read_csv(new / "lab.csv")
+    table.loc[4, "lab-1"] = 1e6
+    table.to_csv(new / "lab.csv", index=False)
+    shutil.copytree(root / "data" / "site-01", tmp_path / "new" / "elsewhere")
+    out = tmp_path / "placed.csv"
+    said = call("after", "place", root / "run", tmp_path / "new", "--out", out).stdout
+    assert "belongs nowhere" in said
+    placed = pd.read_csv(out)
+    assert placed["row"].str.startswith("elsewhere: 1").sum() == len(data.site_labels["site-01"])
+    placed = placed[placed["row"].str.startswith("site-00")].reset_index(drop=True)
+    assert placed["row"].tolist() == [f"site-00: {i}" for i in range(1000, 1000 + len(placed))]
+    assert "lab: lab-1" in placed.loc[4, "too far"]
+    assert placed["too far"].notna().sum() <= 2
+    assert placed["reasons"].notna().all()
+    labels = data.site_labels["site-00"]
+    assert all(placed["cluster"][labels == k].drop(4, errors="ignore").nunique() == 1 for k in range(3))
+    found = json.loads(call("after", "place", root / "run", new, "--json").stdout)
+    assert found["outliers"] >= 1
+    assert found["table"][0]["row"] == "1000"
+    assert "rare=2.0 must be above 0 and below 1" in refusal("after", "place", root / "run", new, "--rare", 2, code=3)

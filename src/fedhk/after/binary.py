@@ -17,7 +17,17 @@ from fedhk.after.common_effects import CommonEffects, EffectsRequest, FitEffects
 from fedhk.after.effects import ROUNDING, chi_square_test
 from fedhk.after.run import Answer, Answered
 from fedhk.after.survival import excess_test, read_ratios
-from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_p, show_test
+from fedhk.after.tables import (
+    SURE,
+    PrintedTable,
+    is_small,
+    name_outcome,
+    show_count,
+    show_interval,
+    show_p,
+    show_sites,
+    show_test,
+)
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS
 from fedhk.federation.board import Board, Entry
@@ -237,9 +247,10 @@ class BinaryOutcome(Answered):
                     ratio if shown else "–",
                     show_p(self.cluster_p[k]) if shown else "–",
                     number(self.i_squared[k], 2) if shown else "–",
+                    show_sites(self.sites_more[k], self.sites_known[k]) if shown else "–",
                 ]
             )
-        head = ["", "rows", "events", "odds ratio to the rest", "p", "I²"]
+        head = ["", "rows", "events", "odds ratio to the rest", "p", "I²", "sites with more"]
         return PrintedTable(name_outcome(self.name), head, rows, self.notes)
 
     @property

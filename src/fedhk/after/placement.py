@@ -352,9 +352,34 @@ class Placement:
         lines: dict[str, Any] = {"cluster": self.labels, "certainty": self.certainty, "runner_up": self.runner_up}
         lines |= {"outlier": self.outlier, "distance": self.distance}
         lines |= {f"pull of {view}": self.view_pull[:, h] for h, view in enumerate(self.views)}
-        words = [", ".join(f"{view}: {column}" for view, column, _ in self.reasons(i)) for i in range(len(self.labels))]
-        far = [", ".join(f"{v}: {c}" if c else v for v, c, _ in self.beyond(i)) for i in range(len(self.labels))]
-        return pandas().DataFrame(lines | {"reasons": words, "beyond": far})
+        words = {"reasons": list(map(self._name_reasons, range(len(self.labels))))}
+        return pandas().DataFrame(lines | words | {"beyond": list(map(self._name_beyond, range(len(self.labels))))})
+
+    def _name_reasons(self, row: int) -> str:
+        return ", ".join(f"{view}: {column}" for view, column, _ in self.reasons(row))
+
+    def _name_beyond(self, row: int) -> str:
+        return ", ".join(f"{view}: {column}" if column else view for view, column, _ in self.beyond(row))
+
+    def table(self, names: Sequence[str] = ()) -> PrintedTable:
+        """Make a table with one line for each row; `names` are those of the rows, by default their numbers."""
+        rows = []
+        for i, (label, next_one) in enumerate(zip(self.labels, self.runner_up, strict=True)):
+            other = "–" if next_one == label else str(next_one)
+            cells = [str(label), number(self.certainty[i], 2), other, self._name_reasons(i)]
+            far = self._name_beyond(i) or "as a whole"
+            rows.append([names[i] if names else str(i), *cells, far if self.outlier[i] else ""])
+        head = ["row", "cluster", "certainty", "next cluster", "reasons", "too far"]
+        return PrintedTable("Where rows go", head, rows, self.notes)
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes below the table."""
+        return [
+            "Reasons are the columns that favour a row's cluster most over the next one.",
+            "What is too far is farther from its centre than nearly all rows of the sites: such a row belongs nowhere, "
+            "whatever its cluster says.",
+        ]
 
 
 def place(model: Any, rows: Any, *, site: str | None = None, limit: Limit | float | None = None) -> Placement:

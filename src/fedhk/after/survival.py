@@ -23,7 +23,16 @@ from fedhk.after.columns import ColumnsRequest, ColumnSum, CountMagnitudes, Plac
 from fedhk.after.common_effects import CommonEffects, EffectsRequest, FitEffects, Scores
 from fedhk.after.effects import invert_covariance
 from fedhk.after.run import Answer, Answered
-from fedhk.after.tables import SURE, PrintedTable, is_small, name_outcome, show_count, show_interval, show_test
+from fedhk.after.tables import (
+    SURE,
+    PrintedTable,
+    is_small,
+    name_outcome,
+    show_count,
+    show_interval,
+    show_sites,
+    show_test,
+)
 from fedhk.data.checks import check_count, check_number
 from fedhk.data.frames import pandas
 from fedhk.data.outcomes import EVENTS, TIMES
@@ -470,6 +479,7 @@ class Survival(Answered):
     def table(self) -> PrintedTable:
         """One line for each cluster."""
         head = ["", "rows", "events", f"mean time up to {number(self.horizon)}", "hazard ratio to the rest", "I²"]
+        head.append("sites with more")
         rows, j = [], len(self.times)
         for k in range(self.n_clusters):
             mean, error = self.restricted_mean[k], self.restricted_mean_error[k]
@@ -483,6 +493,7 @@ class Survival(Answered):
                     show_interval(mean, mean - Z * error, min(mean + Z * error, self.horizon)) if known else "–",
                     ratio if shown else "–",
                     number(self.i_squared[k], 2) if shown else "–",
+                    show_sites(self.sites_more[k], self.sites_known[k]) if shown else "–",
                 ]
             )
         return PrintedTable(name_outcome(self.name), head, rows, self.notes)

@@ -265,6 +265,11 @@ def show_interval(value: float, lower: float, upper: float, digits: int = 3) -> 
     return f"{number(value, digits)} ({number(lower, digits)}, {number(upper, digits)})"
 
 
+def show_sites(there: float, known: float) -> str:
+    """Write at how many of several sites something is so; nothing of one site."""
+    return f"{there:.0f} of {known:.0f}" if known > 1 else "–"
+
+
 def show_test(what: str, found: str, p: float) -> str:
     """Write a test and what it found; say so if nothing could be tested."""
     return f"{what}: {f'{found}, p {show_p(p)}.' if math.isfinite(p) else 'there is nothing to compare.'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from fedhk.cli import options as o
 from fedhk.cli.console import check_new, exit_codes, say, to_json
 
 if TYPE_CHECKING:
+    from fedhk.after.placement import Limit
     from fedhk.after.tables import PrintedTable
     from fedhk.report.after import FinishedRun
 
@@ -26,6 +28,8 @@ TableOut = Annotated[
 Time = Annotated[str | None, typer.Option("--time", metavar="COLUMN", help="Column of --also: time until the event.")]
 Event = Annotated[str | None, typer.Option("--event", metavar="COLUMN", help="Column of --also: 1 if it happened, 0.")]
 Value = Annotated[str | None, typer.Option("--value", metavar="COLUMN", help="Column of --also: a number, instead.")]
+NewRows = Annotated[Path, typer.Argument(help="Folder of new rows: of one site, or with a folder for each site.")]
+Rare = Annotated[float, typer.Option("--rare", help="Share of sound rows that may be called too far by mistake.")]
 Halves = Annotated[int, typer.Option("--halves", help="How many halves of the rows are clustered anew.")]
 
 
@@ -124,6 +128,55 @@ def compare(  # noqa: PLR0917
         opened = _open(run, data, None, id_column, out, force)
         found = find(opened.model, fedhk.load(model_file(other)), opened.sites, secure=opened.secure)
         tell_table(found.table(), out, json, found.facts())
+
+
+def place(  # noqa: PLR0917
+    run: o.RunFolder,
+    new: NewRows,
+    rare: Rare = 0.001,
+    data: o.RowsFolder = None,
+    id_column: o.IdOfRun = None,
+    out: TableOut = None,
+    force: o.Force = False,
+    json: o.Json = False,
+) -> None:
+    """Say where new rows go, which columns say so, and which rows are too far from all clusters.
+
+    A folder with the name of a site is placed by the site's own model, where it has one.
+
+    For example:
+
+        fedhk after place run/ new-patients/oslo --out placed.csv
+    """
+    with exit_codes():
+        from fedhk.after.placement import find_limit
+
+        opened = _open(run, data, None, id_column, out, force)
+        limit = find_limit(opened.model, opened.sites, rare=rare, secure=opened.secure)
+        table, outliers = _place_folder(opened.model, run, new, limit, id_column)
+        tell_table(table, out, json, {"outliers": outliers})
+
+
+def _place_folder(model: Any, run: Path, new: Path, limit: Limit, id_column: str | None) -> tuple[PrintedTable, int]:
+    """Place the rows of one or several sites; return the table, and how many are too far from all clusters."""
+    from fedhk.after.placement import place as find
+    from fedhk.cli.predict import site_folders
+    from fedhk.cli.runs import reading_of
+    from fedhk.data.folders import read_site
+    from fedhk.data.named import named_views
+
+    reading = reading_of(run, id_column)
+    rows: list[Sequence[str]] = []
+    outliers, folders = 0, site_folders(new, reading.ignore)
+    for folder in folders:
+        site = read_site(folder, model.view_columns_, reading)
+        own = site.name if site.name in model.client_models_ else None
+        found = find(model, named_views(site), site=own, limit=limit)
+        ids = map(str, range(site.n_rows) if site.ids is None else site.ids.tolist())
+        table = found.table([name if len(folders) == 1 else f"{site.name}: {name}" for name in ids])
+        rows += table.rows
+        outliers += int(found.outlier.sum())
+    return replace(table, rows=rows), outliers
 
 
 def ask_outcomes(opened: FinishedRun, time: str | None, event: str | None, value: str | None) -> Any:

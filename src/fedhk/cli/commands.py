@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from fedhk._version import __version__
-from fedhk.cli.after import compare, outcomes, profile, stability
+from fedhk.cli.after import compare, outcomes, place, profile, stability
 from fedhk.cli.audit import attack, privacy
 from fedhk.cli.audit import run as audit_run
 from fedhk.cli.bench import bench
@@ -68,7 +68,7 @@ flower = typer.Typer(
 )
 for group, commands in (
     (app, (fit, update, predict, info, split, dictionary, report, ledger, bench, demo)),
-    (after, (profile, stability, outcomes, compare)),
+    (after, (profile, stability, outcomes, place, compare)),
     (audit, (privacy, attack, audit_run)),
     (flower, (local, init, run, flower_update)),
     (flower, (flower_profile, flower_outcomes, flower_stability, flower_compare, limits)),
