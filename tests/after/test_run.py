@@ -16,6 +16,7 @@ from fedhk.after.placement import CountDistances
 from fedhk.after.run import ask_sites, read_sites
 from fedhk.after.survival import NOISY_KINDS, CountSurvival
 from fedhk.data.outcomes import EVENTS, TIMES
+from fedhk.datasets import make_sites
 from fedhk.errors import DataError, QuorumError
 from fedhk.federation.board import Board
 from fedhk.federation.placed import OTHER_CLUSTERS, PlacedSite
@@ -51,6 +52,16 @@ def test_odd_sites_add_what_they_have(odd, secure):
     assert np.isfinite(fedhk.outcomes(model, sites, value=time, secure=secure).p)
     assert fedhk.stability(model, sites, n_resamples=4, secure=secure).verdicts == ["stable", "stable"]
     assert fedhk.compare(model, model, sites, secure=secure).stayed == 1.0
+
+
+def test_rows_of_a_site_that_the_model_left_out_are_not_counted_in_silence():
+    sites = make_sites(5, 40, n_clusters=2, shift=0.2, random_state=0).sites
+    sites["site-03"] = [1000.0 * view for view in sites["site-03"]]
+    with pytest.warns(UserWarning, match="Left out of the model: 'site-03'"):
+        model = fedhk.EFKMVC(2, random_state=0).fit(sites)
+    with pytest.warns(UserWarning, match="the model left out 'site-03', whose values deviate"):
+        fedhk.profile(model, sites)
+    fedhk.profile(model, {site: views for site, views in sites.items() if site != "site-03"})  # without a warning
 
 
 def test_an_outcome_that_nobody_knows_is_no_number(odd):

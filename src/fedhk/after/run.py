@@ -7,6 +7,7 @@ in this process, or elsewhere behind an engine: then the gate and the policy of 
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedhk._records import Records
+from fedhk._text import listed
 from fedhk._typing import FloatArray
 from fedhk.after.tables import PrintedTable
 from fedhk.data.clients import check_clients, fit_site, name_sites
@@ -157,7 +159,20 @@ def read_sites(model: Any, sites: Any, kind: str = "profile") -> AskedSites:
                 if view.columns is None:  # a model of one table knows no names
                     asked[name] = replace(view, columns=columns)
     _check_held_out(asked.values())
+    _warn_of_excluded(model, checked)
     return AskedSites(checked, tuple(asked.values()), kind)
+
+
+def _warn_of_excluded(model: Any, sites: Iterable[str]) -> None:
+    """Warn of sites that the model left out because they deviate: their rows count in an answer."""
+    excluded = {record["site"] for record in getattr(model, "deviations_", ()) if record["excluded"]}
+    if found := [site for site in sites if site in excluded]:
+        warnings.warn(
+            f"the model left out {listed(found)}, whose values deviate (deviations_), and here rows of all sites that "
+            "are given count. Mend the data and fit again, or ask without these sites.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def known_views(model: Any) -> dict[str, tuple[int, Columns]]:
