@@ -289,9 +289,10 @@ def _repeat(facts: Facts) -> _Section:
         return _section("again", "What was run", "Only the coordinator can run it again.", _code(facts.config))
     if facts.update is not None:
         words = (
-            "This run is an update of a model with new rows. The file has the settings of the fit, and of the budget "
-            "what this update had: with it a new fit can be made, and not this update."
+            "This run is an update of a model with new rows. The file has the settings of the fit that it goes on "
+            "from: it can make a new fit, and not this update."
         )
+        words += " The privacy budget in it is that of this update." if facts.privacy else ""
         return _section("again", "What was run", words, _code(facts.config))
     if not facts.command:
         return _section("again", "Run it again", "", _code(facts.config))
