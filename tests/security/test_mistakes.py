@@ -190,6 +190,13 @@ class TestBounds:
             notes = check_policy_bounds("rome", views, (-6.0, 6.0))
             assert any("2 % of the cells of view 'view_0' are outside" in n and f"most of {name!r}" in n for n in notes)
 
+    def test_a_view_with_other_columns_than_the_bounds_is_named(self):
+        views = check_views([np.zeros((9, 4)) + 0.5, np.zeros((9, 3)) + 0.5])
+        pair = ([0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0])
+        assert check_policy_bounds("rome", views, [pair, (0.0, 1.0)]) == []
+        (note,) = check_policy_bounds("rome", views, [pair, pair])
+        assert "bounds of view 'view_1' are of 4 columns" in note
+
     def test_wide_bounds_raise_no_warning_of_this_kind(self, data):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

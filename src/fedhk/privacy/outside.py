@@ -60,8 +60,17 @@ def own_bounds(views: Views, bounds: Any) -> list[tuple[FloatArray, FloatArray]]
     pairs = list(bounds) if np.ndim(bounds[0]) else [bounds] * len(views.names)
     if len(pairs) != len(views.names):
         raise ValueError(f"bounds has {len(pairs)} pairs, the site has {len(views.names)} views.")
-    parts = zip(pairs, views.widths, strict=True)
-    return [read_bounds([pair], None if width is None else [width])[0] for pair, width in parts]
+    found = []
+    for name, pair, width in zip(views.names, pairs, views.widths, strict=True):
+        ((low, high),) = read_bounds([pair])
+        if width is not None and {low.size, high.size} - {1, width}:
+            raise ValueError(
+                f"bounds of view {name!r} are of {max(low.size, high.size)} columns (each level of a category is one), "
+                f"and the site's view has {width}."
+            )
+        shape = low.shape if width is None else (width,)
+        found.append((np.broadcast_to(low, shape), np.broadcast_to(high, shape)))
+    return found
 
 
 def shares_outside(
