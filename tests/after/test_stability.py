@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import spearmanr
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import fedhk
 from after.hospitals import make_federation, pooled_labels
@@ -216,3 +219,19 @@ def test_a_cluster_with_all_rows_is_not_called_stable():
     assert "the rows" not in str(fedhk.plot.stability(model, found=found).svg)
     page = fedhk.plot.report(model, sites, found=[found, fedhk.profile(model, sites)])
     assert "Cluster 0: all rows." in page.page
+
+
+def test_the_reference_keeps_blas_to_one_thread(monkeypatch):
+    measure = sys.modules["fedhk.after.stability"]
+    threads, halve = set(), measure._halve_clouds
+
+    def watch(*given):
+        threads.update(info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas")
+        return halve(*given)
+
+    monkeypatch.setattr(measure, "_halve_clouds", watch)
+    sites = fedhk.datasets.make_sites(2, 30, n_clusters=2, random_state=0).sites
+    model = fedhk.EFKMVC(2, random_state=0).fit(sites)
+    with threadpool_limits(2, "blas"):
+        fedhk.stability(model, sites, n_resamples=2)
+    assert threads == {1}

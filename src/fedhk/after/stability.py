@@ -51,7 +51,7 @@ from fedhk.federation.phases.base import Phase
 from fedhk.federation.placed import PlacedSite
 from fedhk.model.cluster_summary import ClusterSummary, summarise_clusters
 from fedhk.model.parameters import LEAST_SHARE, Parameters
-from fedhk.model.passes import Passes
+from fedhk.model.passes import Passes, own_threads
 from fedhk.model.rows import Rows, split_joint
 from fedhk.privacy.mechanism import AFTER, SecureSummation
 from fedhk.starts.kmeans import lloyd, plus_plus
@@ -891,6 +891,8 @@ def stability(
     jaccard, halved = find_jaccard(found.tables), found.tables[:n_resamples]
     certain, summary = answer.board.get(CertaintyCounts), answer.board.get(ClusterSpread).summary
     kept = np.divide(certain.stayed, certain.rows, out=np.full(BINS, np.nan), where=certain.rows > 0.5)
+    with own_threads():  # clouds are small: threads of BLAS would mostly wait for each other
+        reference = _halve_clouds(in_views, summary, seed, space)
     return Stability(
         halves=compare_halves(halved, found.halves),
         jaccard=jaccard[:n_resamples],
@@ -900,5 +902,5 @@ def stability(
         certainty_rows=certain.rows,
         certainty_kept=kept,
         answer=answer,
-        reference=_halve_clouds(in_views, summary, seed, space),
+        reference=reference,
     )
