@@ -187,6 +187,14 @@ def test_sparse_text_and_tensors_are_drawn():
     assert "[3, 2]" in page or "[0, 0]" in page or "[1, " in page
 
 
+def test_the_page_says_which_numbers_are_roots():
+    rng = np.random.default_rng(0)
+    edges, ages = rng.gamma(0.5, size=(60, 20)), 50 + rng.normal(size=(60, 3))
+    model = fedhk.HeatKernelMVC(2, scaling="magnitude", n_init=2, random_state=0).fit({"edges": edges, "ages": ages})
+    page = plot.report(model, {"edges": edges, "ages": ages}).page
+    assert "Numbers of edges and ages are square roots of the cells." in page
+
+
 def test_each_view_is_drawn_in_the_form_in_which_the_model_sees_it():
     """Centres lie among the rows of their cluster, also where one view is tf-idf and the other as it came."""
     scipy = pytest.importorskip("scipy.sparse")

@@ -25,6 +25,7 @@ from fedhk.agreement.scalings import (
     list_witnesses,
     read_agreement,
 )
+from fedhk.data.moments import are_magnitudes
 from fedhk.data.row_forms import count_rows_without_total
 from fedhk.data.views import check_views
 from fedhk.datasets import make_sites
@@ -52,6 +53,20 @@ def draw_histograms(n_rows=240, widths=(40, 60), n_clusters=4, total=300, seed=3
         profiles = 0.6 * common + 0.4 * rng.dirichlet(np.full(width, 0.2), n_clusters)
         shares = np.array([rng.dirichlet(15 * profiles[label] + 1e-6) for label in labels])
         views.append(rng.multinomial(total, shares).astype(float))
+    return views, labels
+
+
+def draw_magnitudes(n_rows=300, n_clusters=4, *, seed=2, strength=1.2, spread=0.0):
+    """What filters of a picture answer: columns lean to the right alike, and clusters differ in strength, too.
+
+    With a `spread` rows also differ in strength, in each view in another way.
+    """
+    rng = np.random.default_rng(seed)
+    labels, views = rng.integers(n_clusters, size=n_rows), []
+    for width in (40, 60):
+        common = rng.lognormal(0, strength, (n_clusters, 1)) * rng.lognormal(0, 0.5, width)
+        means = rng.lognormal(0, 0.6, (n_clusters, width)) * common
+        views.append(rng.lognormal(0, spread, (n_rows, 1)) * means[labels] * rng.gamma(0.7, size=(n_rows, width)))
     return views, labels
 
 
@@ -170,6 +185,25 @@ def test_views_are_tried_under_what_their_cells_allow():
     assert options((table > 0.8).astype(float), ("sex = F", "sex = M", "ward = 1", "ward = 2")) == ("standard",)
 
 
+def test_magnitudes_are_many_columns_that_lean_alike():
+    rng = np.random.default_rng(0)
+    table = rng.random((200, 12)) ** 4
+
+    def are_found(values):
+        return are_magnitudes(site_moments(check_views([values]), [values.shape[1]])[0])
+
+    assert are_found(table)
+    assert are_found(table * 10.0 ** np.arange(12))  # the unit of a column does not matter
+    assert are_found(np.hstack([table, np.ones((200, 1))]))
+    assert are_found(rng.poisson(table * 5).astype(float))
+    assert not are_found(table[:, :9])  # so few may be alike by chance
+    assert not are_found(table + 1.0)  # z-scores are as good where 0 is far away
+    assert not are_found(table ** np.linspace(0.2, 4, 12))  # each leans in its own way
+    assert not are_found(np.ones((200, 12)))
+    parts = [site_moments(check_views([part]), [12])[0] for part in (table[:50], table[50:])]
+    assert are_magnitudes(parts[0].merge(parts[1]))
+
+
 def test_features_that_share_no_unit_have_z_scores():
     table = np.random.default_rng(0).random((60, 4)) * [1.0, 1.0, 1.0, 100.0]
     model = fedhk.HeatKernelMVC(2, n_init=2, random_state=0).fit([table, table[:, ::-1] ** 2])
@@ -220,7 +254,7 @@ def test_sparse_text_gives_what_dense_text_gives():
     assert dense == sparse
 
 
-@pytest.mark.parametrize("scaling", ["root", "histogram", "tfidf"])
+@pytest.mark.parametrize("scaling", ["root", "histogram", "magnitude", "tfidf"])
 def test_new_rows_are_read_as_those_of_the_fit(scaling):
     views, _ = draw_text(n_rows=120)
     dense = fedhk.HeatKernelMVC(4, scaling=scaling, n_init=3, random_state=0).fit(views)
@@ -233,7 +267,7 @@ def test_new_rows_are_read_as_those_of_the_fit(scaling):
     assert_allclose(spread._model.references[0].scale, dense._model.references[0].scale, rtol=1e-6)
 
 
-@pytest.mark.parametrize("scaling", ["root", "histogram", "tfidf"])
+@pytest.mark.parametrize("scaling", ["root", "histogram", "magnitude", "tfidf"])
 def test_negative_cells_are_refused_by_name(scaling):
     sites = make_sites(2, 30, n_clusters=2, random_state=0).sites
     with pytest.raises(ValueError, match=rf"site-00.*scaling='{scaling}'.*negative cells"):
@@ -261,10 +295,62 @@ def test_a_site_whose_rows_have_other_totals_is_outvoted_by_more_rows():
     assert "histogram" not in taken(fedhk.EFKMVC(4, max_rounds=2, tol=0, random_state=0).fit(sites))
 
 
-@pytest.mark.parametrize("kind", ["tfidf", "histogram", "neither"])
+def test_magnitudes_are_found_at_one_site_and_over_sites_and_split_equals_pooled():
+    views, labels = draw_magnitudes()
+    alone = fedhk.HeatKernelMVC(4, n_init=2, random_state=0).fit(views)
+    sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}
+    model = fedhk.EFKMVC(4, n_init=2, random_state=0).fit(sites)
+    assert taken(alone) == taken(model) == ["magnitude", "magnitude"]
+    assert {choice["option"] for choice in model.choices_} == {"magnitude", "histogram"}
+    for first, second in zip(alone._model.references, model._model.references, strict=True):
+        assert_allclose(second.shift, first.shift, rtol=1e-9)
+        assert_allclose(second.scale, first.scale, rtol=1e-9)
+    found = np.empty(len(labels), int)
+    for part, name in enumerate("abc"):
+        found[part::3] = model.labels_[name]
+    plain = fedhk.HeatKernelMVC(4, scaling="standard", n_init=2, random_state=0).fit(views)
+    assert adjusted_rand_score(labels, found) > 0.9
+    assert adjusted_rand_score(labels, plain.labels_) < 0.7
+
+
+@pytest.mark.parametrize("estimator", [fedhk.FedHKPerson, fedhk.FedHKDiffusion])
+def test_other_estimators_find_magnitudes_too(estimator):
+    views, labels = draw_magnitudes()
+    sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}
+    truth = np.concatenate([labels[part::3] for part in range(3)])
+    scores = {}
+    for scaling in ("auto", "standard"):
+        model = estimator(4, scaling=scaling, random_state=0).fit(sites)
+        scores[scaling] = adjusted_rand_score(truth, np.concatenate([model.labels_[name] for name in "abc"]))
+        assert ("magnitude" in taken(model)) == (scaling == "auto")
+        for name, own in sites.items():
+            assert_allclose(model.predict(own), model.global_labels_[name])
+    assert scores["auto"] > scores["standard"]
+
+
+def test_strength_of_rows_that_views_do_not_share_is_taken_out_of_magnitudes():
+    views, labels = draw_magnitudes(strength=0.0, spread=0.8)
+    model = fedhk.HeatKernelMVC(4, n_init=2, random_state=0).fit(views)
+    assert taken(model) == ["histogram", "histogram"]
+    plain = fedhk.HeatKernelMVC(4, scaling="standard", n_init=2, random_state=0).fit(views)
+    assert adjusted_rand_score(labels, model.labels_) > 0.9
+    assert adjusted_rand_score(labels, plain.labels_) < 0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_table_of_columns_of_several_kinds_has_no_roots(seed):
+    """Years, mmHg, prices and counts: some lean, some do not, in units of their own."""
+    rng = np.random.default_rng(seed)
+    level = rng.normal(size=(300, 24)) + 2 * rng.normal(size=(3, 24))[rng.integers(3, size=300)]
+    table = np.hstack([50 + 9 * level[:, :8], 10 * np.exp(level[:, 8:16]), rng.poisson(np.exp(level[:, 16:]))])
+    model = fedhk.HeatKernelMVC(3, n_init=2, random_state=0).fit([table[:, ::2], table[:, 1::2]])
+    assert not {"magnitude", "histogram"} & {choice["option"] for choice in model.choices_}
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "histogram", "magnitude", "neither"])
 def test_under_masks_the_same_is_chosen(kind):
     pytest.importorskip("cryptography")
-    drawn = {"tfidf": draw_text, "histogram": draw_histograms}
+    drawn = {"tfidf": draw_text, "histogram": draw_histograms, "magnitude": draw_magnitudes}
     rng = np.random.default_rng(0)
     views = drawn[kind](n_rows=150)[0] if kind in drawn else [rng.normal(size=(150, 4)) for _ in range(2)]
     sites = {name: [view[part::3] for view in views] for part, name in enumerate("abc")}

@@ -27,6 +27,11 @@ class TestUnitRows(ScalingChecks):
         return make_scaling("l2")
 
 
+class TestMagnitude(ScalingChecks):
+    def scaling(self):
+        return make_scaling("magnitude")
+
+
 class TestNone(ScalingChecks):
     def scaling(self):
         return make_scaling("none")
@@ -99,6 +104,6 @@ def test_a_broken_scaling_fails(broken, check):
 
 
 def test_the_short_forms_are_the_objects():
-    assert sorted(SCALINGS) == ["histogram", "l2", "minmax", "none", "root", "standard", "tfidf"]
+    assert sorted(SCALINGS) == ["histogram", "l2", "magnitude", "minmax", "none", "root", "standard", "tfidf"]
     assert make_scaling("standard") == StandardScaling()
     assert make_scaling(MinMaxScaling()) == MinMaxScaling()

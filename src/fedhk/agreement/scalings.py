@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from fedhk._typing import FloatArray, IntArray
 from fedhk.agreement.opinions import Opinion
 from fedhk.data.levels import level_groups
-from fedhk.data.moments import Moments, have_own_units
+from fedhk.data.moments import Moments, are_magnitudes, have_own_units
 from fedhk.data.row_forms import count_documents, count_rows_without_total, has_negative
 from fedhk.data.scaling import SCALINGS, Reference, Scaling
 from fedhk.data.views import Columns, Views, row_blocks
@@ -32,6 +32,10 @@ from fedhk.starts.seeding import distinct_rows
 STANDARD = "standard"
 TABLE_OPTIONS, TEXT_OPTIONS = (STANDARD, "none", "l2", "root"), ("tfidf", "l2", "root", STANDARD)
 HISTOGRAM_OPTIONS = ("histogram",)
+
+# Of magnitudes it is left to ask whether their sum in a row says something. Neither answer is the convention: whichever
+# agrees more is taken, by chance or not.
+MAGNITUDE_OPTIONS = ("magnitude", "histogram")
 
 # A view without negative cells of which so many are 0 is text: most words are missing in nearly all documents. Pictures
 # and cells have many zeros, too, and most of their features are above 0 in many rows.
@@ -82,7 +86,7 @@ def find_options(
     `documents` is None where a cell is negative: then 0 is no end of the scale, and the length of a row says nothing.
     Nor is it known where a cell is missing. Where one feature has most of the variance, or a column is a category,
     features share no unit. `without_total` is the number of rows at sites whose rows do not have one total: where most
-    rows have one, they are histograms.
+    rows have one, they are histograms. Magnitudes of one kind, such as descriptors of pictures, have roots.
     """
     if np.all(moments.constant) or level_groups(columns):
         return TABLE_OPTIONS[:1]
@@ -93,6 +97,8 @@ def find_options(
         return HISTOGRAM_OPTIONS
     if have_own_units(moments.variance):  # only z-scores make them comparable
         return TABLE_OPTIONS[:1]
+    if known is not None and are_magnitudes(moments):
+        return MAGNITUDE_OPTIONS
     return TABLE_OPTIONS[: 2 if known is None else 4]
 
 
@@ -252,13 +258,16 @@ def choose_options(witnesses: Sequence[Witness], sums: FloatArray) -> list[Opini
 
     Views are chosen together: two views of text have nothing in common until both are in units that show it. So the
     search starts from all views under the same scaling, for each in turn, and changes one view at a time. Of the
-    scalings of a view that differ by no more than chance, the first, which is the convention, is taken.
+    scalings of a view that differ by no more than chance, the first, which is the convention, is taken. Of magnitudes
+    the one that agrees most is.
     """
     table = _Agreements(witnesses, sums)
     starts = dict.fromkeys(option for own in table.options.values() for option in own)
     found = [table.climb({v: o if o in own else own[0] for v, own in table.options.items()}) for o in starts]
     best = max(found, key=table.total)  # the first of equals
     for view, own in table.options.items():
+        if tuple(own) == MAGNITUDE_OPTIONS:
+            continue
         best = best | {view: next(option for option in own if table.is_equal(view, option, best))}
     strangers = [view for view in best if table.is_stranger(view, best)]
     return [

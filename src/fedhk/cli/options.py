@@ -18,7 +18,7 @@ MODEL, ROUNDS, TRUST = "Model", "Rounds", "Privacy and trust"
 CHOICES = {
     "algorithm": tuple(ALGORITHMS),
     "protocol": ("statistics", "centers", "auto", "cores", "factors", "personalized"),
-    "scaling": ("auto", "standard", "minmax", "l2", "none", "root", "histogram", "tfidf"),
+    "scaling": ("auto", "standard", "minmax", "l2", "none", "root", "histogram", "magnitude", "tfidf"),
     "heat-coef": ("uniform", "minmax", "absdev", "minmax-local", "absdev-local"),
     "aggregator": ("sum", "robust", "median", "trimmed"),
 }

@@ -243,7 +243,7 @@ def compare_with_all(views: Views, names: Sequence[str], references: Sequence[Re
         number = views.names.index(name) if name in views.names else None
         if number is None or views.widths[number] != reference.width:
             continue
-        own = view_moments(views, number, unit_rows=reference.unit_rows, sample_weight=None, width=reference.width)
+        own = view_moments(views, number, form=reference.form, sample_weight=None, width=reference.width)
         numbers = find_numbers(views.columns[number], reference.width)
         known = np.isfinite(reference.scale) & (own.weight >= LEAST_VALUES) & (own.variance > 0) & numbers
         width = np.sqrt(own.variance) / reference.scale

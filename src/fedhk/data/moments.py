@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,15 @@ import scipy.sparse as sp
 from fedhk._typing import BoolArray, FloatArray
 from fedhk.data.row_forms import PLAIN_ROWS, UNIT_ROWS, RowForm
 from fedhk.data.views import Views, row_blocks
+
+# Columns are magnitudes of one kind if half of them have a spread of more than this share of their mean, which is what
+# the absolute value of a normal number has, and if these shares differ by less than a factor of 1.5 (standard deviation
+# of their logarithms). Descriptors of pictures differ by 1.1 to 1.45, half of all tables by more than 2.2; factors from
+# 1.35 to 1.65 gave nearly the same choices on data that were looked at (`benchmarks/results/agreement.md`). Of fewer
+# columns than this that differ by 2.2, more than one view in fifty would be alike by chance (chi-squared).
+LEAST_SPREAD = math.sqrt(math.pi / 2 - 1)
+MOST_UNLIKE = math.log(1.5)
+LEAST_ALIKE = 10
 
 # Deviations from the mean below this share of it are what rounding makes of a constant.
 ROUNDING = 1e-12
@@ -85,6 +95,18 @@ class Moments:
 def have_own_units(variance: FloatArray) -> bool:
     """Tell whether columns with these variances share no unit: one outweighs all others together."""
     return bool(2 * variance.max(initial=0.0) > variance.sum())
+
+
+def are_magnitudes(moments: Moments) -> bool:
+    """Tell whether columns without negative cells are magnitudes of one kind: they lean to the right, and are alike.
+
+    The spread of such a column as a share of its mean says how much it leans, whatever its unit.
+    """
+    varies = ~moments.constant & (moments.mean > 0)
+    if np.sum(varies) < LEAST_ALIKE:
+        return False
+    shares = np.log(np.sqrt(moments.variance[varies]) / moments.mean[varies])
+    return bool(np.median(shares) > math.log(LEAST_SPREAD) and np.std(shares, ddof=1) < MOST_UNLIKE)
 
 
 def view_moments(

@@ -76,15 +76,18 @@ class Scaling(Option, ABC):
 
     @property
     def needs_counts(self) -> bool:
-        """Whether it is for counts, which are never negative."""
+        """Whether it is for counts and magnitudes, which are never negative."""
         return self.root_cells or self.weighs_words
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows have another form than they come in, before features are divided."""
+        return self.unit_rows or self.root_cells or self.weighs_words
 
     def form(self, documents: FloatArray, rows: float) -> RowForm:
         """Return the form of rows; `documents` is the number of the `rows` that have each word."""
-        if not self.unit_rows:
-            return PLAIN_ROWS
-        weights = inverse_document_frequencies(documents, rows) if self.weighs_words else UNIT_ROWS.weights
-        return RowForm(unit=True, root=self.root_cells, weights=weights)
+        weights = inverse_document_frequencies(documents, rows) if self.weighs_words else PLAIN_ROWS.weights
+        return RowForm(unit=self.unit_rows, root=self.root_cells, weights=weights)
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,17 @@ class Histograms(RootShares):
 
 
 @dataclass(frozen=True)
+class Magnitudes(StandardScaling):
+    """Take square roots of cells, then z-scores: for descriptors, whose columns are magnitudes of one kind.
+
+    Magnitudes, such as strengths of edges in a picture, spectra and counts, vary the more the larger they are. In
+    z-scores the few rows with large ones would lie far away from everything.
+    """
+
+    root_cells: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
 class TfIdf(UnitRows):
     """Weigh words more the fewer rows have them, then divide every row by its length: for counts of words."""
 
@@ -163,6 +177,7 @@ SCALINGS: dict[str, Scaling] = {
     "none": NoScaling(),
     "root": RootShares(),
     "histogram": Histograms(),
+    "magnitude": Magnitudes(),
     "tfidf": TfIdf(),
 }
 
@@ -205,14 +220,13 @@ class Reference:
     low: FloatArray
     span: FloatArray  # for the other rules 1
     share: float  # of the rows that have the view
-    # Both are read only where `unit_rows` is True.
     root: bool = False  # the square root of every cell is taken before that
     weights: FloatArray = field(default_factory=lambda: np.zeros(0))  # then each feature has this weight; empty: 1
 
     @property
     def form(self) -> RowForm:
         """Form of the rows, before shift and scale."""
-        return RowForm(unit=True, root=self.root, weights=self.weights) if self.unit_rows else PLAIN_ROWS
+        return RowForm(unit=self.unit_rows, root=self.root, weights=self.weights)
 
     @property
     def width(self) -> int:
@@ -260,6 +274,11 @@ class Reference:
         else:
             out[...] = 1.0
         return out
+
+    def of_model_units(self) -> Reference:
+        """Return the reference of rows that are in model units already."""
+        plain = replace(self, unit_rows=False, root=False, weights=PLAIN_ROWS.weights)
+        return replace(plain, shift=np.zeros(self.width), scale=np.ones(self.width))
 
     def move(self, shift: FloatArray, divide: FloatArray) -> Reference:
         """Return a reference in whose model units x becomes (x - shift) / divide, per feature."""

@@ -162,5 +162,5 @@ def replace_tables(rows: Rows, joint: FloatArray) -> Rows:
     views = Views(
         tables, rows.views.names, len(joint), np.dtype(np.float64), (False,) * len(tables), rows.views.columns
     )
-    plain = tuple(replace(r, unit_rows=False, shift=np.zeros(r.width), scale=np.ones(r.width)) for r in rows.references)
+    plain = tuple(reference.of_model_units() for reference in rows.references)
     return replace(rows, views=views, references=plain)

@@ -37,7 +37,8 @@ class HeatDiffusion(ReadsViews, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     diffusion : fedhk.Diffusion or None, default=None
         How many anchors there are and what they are, how rows are tied to them, and of how many diffusions a consensus
         is taken; None is `Diffusion()`.
-    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "histogram", "tfidf"} or Scaling, default="auto"
+    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "histogram", "magnitude", "tfidf"} or Scaling, \
+            default="auto"
         Units of features, as in `HeatKernelMVC`; "auto" compares partitions into `n_components` clusters.
     heat_coef : {"uniform", "minmax", "absdev"}, default="uniform"
         Coefficient of each cell in the distance, as in `HeatKernelMVC`.

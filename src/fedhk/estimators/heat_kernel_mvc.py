@@ -90,12 +90,14 @@ class HeatKernelMVC(
     view_exponent : float, default=2.0
         alpha > 1: a view's factor in the objective is its weight to this power. With "learned" weights, larger values
         keep them closer to equal.
-    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "histogram", "tfidf"} or Scaling, default="auto"
+    scaling : {"auto", "standard", "minmax", "l2", "none", "root", "histogram", "magnitude", "tfidf"} or Scaling, \
+            default="auto"
         Units of features: divided by standard deviation ("standard", z-scores), by range, rows divided by their length
-        (text), as they are, roots of the shares of a row (counts), z-scores of these (histograms), counts of words
-        weighted by how rare the words are. "auto" finds text and histograms; other views have z-scores, unless views
-        agree more about the clusters under another scaling (`choices_`). A `fedhk.data.scaling.Scaling` of your own
-        says by what each feature is divided.
+        (text), as they are, roots of the shares of a row (counts), z-scores of these (histograms), z-scores of the
+        roots of cells (magnitudes of one kind, such as descriptors of pictures), counts of words weighted by how rare
+        the words are. "auto" finds text, histograms and magnitudes; other views have z-scores, unless views agree more
+        about the clusters under another scaling (`choices_`). A `fedhk.data.scaling.Scaling` of your own says by what
+        each feature is divided.
     init : {"k-means++", "random"}, or sequence or dict of array, default="k-means++"
         How starts are drawn: by greedy k-means++ in the joint space of all views, or at random. Or centres, one
         (n_clusters, d_h) array per view, in input units, of a tensor view also (n_clusters, p, q); nothing is drawn
@@ -126,8 +128,8 @@ class HeatKernelMVC(
     memberships_ : array of shape (n, n_clusters)
         How much each row belongs to each cluster; rows sum to 1.
     cluster_centers_ : list of array of shape (n_clusters, d_h)
-        Centres in input units (with "l2", "root", "histogram" and "tfidf", of rows in that form); one array if fitted
-        on one table. Those of a tensor view have its shape, (n_clusters, p, q).
+        Centres in input units (with "l2", "root", "histogram", "magnitude" and "tfidf", of rows in that form); one
+        array if fitted on one table. Those of a tensor view have its shape, (n_clusters, p, q).
     view_weights_ : array of shape (s,)
         Weight of each view; they sum to 1.
     objective_ : float

@@ -120,7 +120,7 @@ class Rows:
                 continue
             if sp.issparse(table):
                 table = reference.form.sparse(table).astype(dtype)
-            elif reference.unit_rows or table.dtype != dtype or not is_near_zero(reference, dtype):
+            elif not reference.form.is_plain or table.dtype != dtype or not is_near_zero(reference, dtype):
                 continue
             norms = _row_norms(table, reference, dtype)
             if self.spread is not None:

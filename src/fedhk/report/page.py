@@ -200,6 +200,8 @@ def _clusters(facts: Facts, shown: Highlights) -> _Section:
         words += f" The line marks this site: the {mark}." if own else f" Choose a site, and a line marks the {mark}."
     if facts.unit_rows:
         words += " Rows were divided by their length first, so that numbers are shares of it."
+    if rooted := [view.name for view in facts.views if view.form.root and not view.form.unit]:
+        words += f" Numbers of {join_names(rooted)} are square roots of the cells."
     if facts.privacy is not None:
         noisy = "Centres" if facts.spread_of_rows or facts.unit_rows else "Centres, means and spreads"
         words += f" {noisy} were released with noise and are not exact, least of all in clusters with few rows."

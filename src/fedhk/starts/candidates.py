@@ -165,7 +165,7 @@ def candidate_rows(found: Sequence[Candidates], references: Sequence[Reference],
     tables = tuple(np.ascontiguousarray(part) for part in np.split(points, np.cumsum(widths)[:-1], axis=1))
     missing = tuple(bool(np.isnan(table).any()) for table in tables)
     views = Views(tables, tuple(names), len(points), points.dtype, missing, (None,) * len(widths))
-    plain = tuple(replace(r, unit_rows=False, shift=np.zeros(r.width), scale=np.ones(r.width)) for r in references)
+    plain = tuple(reference.of_model_units() for reference in references)
     sizes = np.concatenate([candidates.sizes for candidates in found])
     return Rows(views, plain, sizes, np.vstack([candidates.spreads for candidates in found]))
 

@@ -344,6 +344,6 @@ def compress(
         axes[view] = mean, (vectors[:, kept] / lengths).T, centred
         tables[view] = np.ascontiguousarray(vectors[:, kept] * lengths, dtype=rows.dtype)
         zeros, ones = np.zeros(len(lengths)), np.ones(len(lengths))
-        references[view] = replace(reference, unit_rows=False, shift=zeros, scale=ones, low=zeros, span=ones)
+        references[view] = replace(reference.of_model_units(), shift=zeros, scale=ones, low=zeros, span=ones)
     views = replace(rows.views, tables=tuple(tables))
     return Rows(views, tuple(references), rows.sample_weight, rows.spread), axes

@@ -339,7 +339,7 @@ class DescribeForms(Phase[FormsRequest, FormsReply]):
         return self.publish(board, merged)
 
     def _views(self, board: Board) -> list[int]:
-        return [view for view, own in enumerate(board.get(Scalings).scalings) if own.unit_rows]
+        return [view for view, own in enumerate(board.get(Scalings).scalings) if own.changes_rows]
 
     def _forms(self, board: Board) -> list[RowForm]:
         known, names, rows = board.get(Documents).counts, board.get(Schema).names, board.get(Population).rows
