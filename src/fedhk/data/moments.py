@@ -102,7 +102,7 @@ def are_magnitudes(moments: Moments) -> bool:
 
     The spread of such a column as a share of its mean says how much it leans, whatever its unit.
     """
-    varies = ~moments.constant & (moments.mean > 0)
+    varies = (moments.variance > 0) & (moments.mean > 0)
     if np.sum(varies) < LEAST_ALIKE:
         return False
     shares = np.log(np.sqrt(moments.variance[varies]) / moments.mean[varies])
