@@ -80,6 +80,31 @@ def test_one_object_is_one_view(truth, sparse):
     to_anndata(EFKMVC(3, random_state=0).fit(sites), part, site="donor")
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_are_matched_by_name_in_any_order(truth, sparse):
+    part = modality(truth, 8, sparse=sparse)
+    usual, turned = part[:45].copy(), part[45:, ::-1].copy()
+    model = EFKMVC(3, random_state=0).fit({"a": from_anndata(usual), "b": from_anndata(turned)})
+    assert adjusted_rand_score(truth, np.concatenate([model.labels_["a"], model.labels_["b"]])) > 0.9
+    np.testing.assert_array_equal(model.predict(from_anndata(turned)), model.labels_["b"])
+    assert model.labels_frame()["row"].tolist() == part.obs_names.tolist()
+    assert model.centers_frame()["column"].tolist()[:8] == part.var_names.tolist()
+
+
+def test_new_sparse_cells_that_lack_a_feature_are_refused_by_its_name(truth):
+    part = modality(truth, 8, sparse=True)
+    model = HeatKernelMVC(3, random_state=0).fit(from_anndata(part))
+    with pytest.raises(ValueError, match="missing \\['g0-7'\\]"):
+        model.predict(from_anndata(part[:, :7].copy()))
+
+
+def test_features_of_one_name_are_refused(truth):
+    part = modality(truth, 8)
+    part.var_names = ["CD4"] * 8
+    with pytest.raises(DataError, match="names of the features of 'table' must differ"):
+        from_anndata(part)
+
+
 def test_other_matrices_are_used_by_name(cells):
     cells["rna"].obsm["X_pca"] = np.asarray(cells["rna"].X)[:, :2]
     cells["protein"].layers["log"] = 2 * np.asarray(cells["protein"].X)

@@ -15,6 +15,16 @@ from fedhk.errors import DataError
 __all__ = ["from_anndata", "to_anndata"]
 
 
+class _SparseFrame(sp.csr_array):  # type: ignore[misc]
+    """A sparse matrix with the names of its rows and columns, which `fit` and `predict` read as those of a data frame.
+
+    What is made of it, such as a part of its rows, is a matrix without names.
+    """
+
+    index: Any = None
+    columns: tuple[str, ...] | None = None
+
+
 def from_anndata(data: Any, *, site: str | None = None, use: str | Mapping[str, str] | None = None) -> dict[str, Any]:
     """Make sites of an AnnData or MuData object.
 
@@ -33,8 +43,8 @@ def from_anndata(data: Any, *, site: str | None = None, use: str | Mapping[str, 
     Returns
     -------
     dict
-        Views by site, as `fit` takes them; without `site` the views. Cells keep their order and, in dense tables,
-        their names.
+        Views by site, as `fit` takes them; without `site` the views. Cells keep their order and their names, and
+        features their names: sites, and new cells, may have the features in any order.
 
     Examples
     --------
@@ -80,7 +90,8 @@ def to_anndata(model: Any, data: Any, *, site: str | None = None, key: str = "fe
     """
     everywhere = {"": np.arange(data.n_obs)} if site is None else _site_rows(data, site)
     if isinstance(model.labels_, Mapping) != (site is not None):
-        raise DataError(f"site={site!r}: the model was fitted to {'one site' if site else 'several sites'}.")
+        fault = "one site: leave site out" if site else "several sites: name the column of obs, site=..."
+        raise DataError(f"site={site!r}: the model was fitted to {fault}.")
     labels = model.labels_ if site is not None else {"": model.labels_}
     memberships = model.memberships_ if site is not None else {"": model.memberships_}
     clusters = np.empty(data.n_obs, int)
@@ -88,7 +99,10 @@ def to_anndata(model: Any, data: Any, *, site: str | None = None, key: str = "fe
     for name, rows in everywhere.items():
         if name not in labels or len(labels[name]) != len(rows):
             found = f"{len(labels[name])} cells" if name in labels else "no cells"
-            raise DataError(f"site {name!r} has {len(rows)} cells here; the model was fitted to {found} of it.")
+            raise DataError(
+                f"site {name!r} has {len(rows)} cells here; the model was fitted to {found} of it. The clusters of "
+                "other cells are model.predict(fedhk.from_anndata(data))."
+            )
         clusters[rows], shares[rows] = labels[name], memberships[name]
     levels = list(map(str, range(model.n_clusters_)))
     data.obs[key] = pandas().Categorical(list(map(str, clusters)), levels)
@@ -118,15 +132,15 @@ def _site_rows(data: Any, site: str) -> dict[str, IntArray]:
 
 def _read_part(part: Any, view: str, use: str | None) -> tuple[Any, list[str]]:
     """Return the matrix of a modality and the names of its columns."""
-    if use is None:
-        return part.X, list(map(str, part.var_names))
-    if use in part.obsm:
+    if use is not None and use in part.obsm:
         values = np.asarray(part.obsm[use])
         return values, [f"{use}_{j}" for j in range(values.shape[1])]
-    if use in part.layers:
-        return part.layers[use], list(map(str, part.var_names))
-    known = [*part.obsm, *part.layers]
-    raise DataError(f"use: {use!r} is neither in obsm nor a layer of {view!r}; there are {known}.")
+    if use is not None and use not in part.layers:
+        known = [*part.obsm, *part.layers]
+        raise DataError(f"use: {use!r} is neither in obsm nor a layer of {view!r}; there are {known}.")
+    if not part.var_names.is_unique:
+        raise DataError(f"the names of the features of {view!r} must differ: its var_names_make_unique() mends it.")
+    return part.X if use is None else part.layers[use], list(map(str, part.var_names))
 
 
 def _take(table: tuple[Any, list[str]], places: IntArray, names: Any) -> Any:
@@ -134,7 +148,9 @@ def _take(table: tuple[Any, list[str]], places: IntArray, names: Any) -> Any:
     values, columns = table
     if sp.issparse(values):
         if (places >= 0).all():
-            return sp.csr_array(values)[places]
+            frame = _SparseFrame(sp.csr_array(values)[places])
+            frame.index, frame.columns = names, tuple(columns)
+            return frame
         values = values.toarray()
     found = np.asarray(values)[places]
     if (places < 0).any():

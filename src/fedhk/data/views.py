@@ -304,6 +304,9 @@ def fit_table(table: Any, own: Columns, known: Columns, where: str, source: Any 
     names, wanted = [str(name) for name in own], [str(name) for name in known]
     if common_columns([wanted, names]) is None:
         return table, own
+    if sp.issparse(table):  # it has numbers only, and stays sparse
+        place = {name: i for i, name in enumerate(names)}
+        return (table[:, [place[name] for name in wanted]], known) if place.keys() == set(wanted) else (table, own)
     return fit_columns(table, names, wanted, where, source), known
 
 
