@@ -233,6 +233,14 @@ class TestCodes:
         table = np.column_stack([rng.integers(90, 100, 300), -rng.integers(90, 100, 300), rng.integers(900, 1000, 300)])
         assert not find_codes("rome", check_views([table.astype(float)]))
 
+    @pytest.mark.parametrize("value", [0.2, 1.0, 12.5, -0.5])
+    def test_numbers_that_nobody_writes_for_a_missing_cell_are_no_codes(self, value):
+        table = np.random.default_rng(0).normal(0, 0.003, (60, 2))
+        table[:5, 1] = value
+        assert not find_codes("rome", check_views([table]))
+        table[:5, 1] = 99.9
+        assert find_codes("rome", check_views([table]))
+
     def test_once_is_no_code(self):
         assert not find_codes("rome", check_views([self.rows(repeats=1)]))
 

@@ -79,6 +79,10 @@ OWN_FACTOR = 30.0
 # code where most rows have it: words that most documents lack, and pixels without ink.
 LEAST_REPEATS, CODE_DISTANCE = 3, 10.0
 
+# People write whole numbers or nines for a missing cell: 0, those below it such as -1, and those from 9 on such as 88
+# and 999.9. A descriptor that is cut at 0.2 has no code there, nor has a correlation of 1.
+LEAST_CODE = 9.0
+
 # Values of nothing but nines, two at least, are what people write for a missing cell: -99, 999. They are codes if they
 # lie further from all others than this part of their range, or below zero where no other value does.
 NINES_DISTANCE = 0.25
@@ -287,7 +291,7 @@ def _codes(table: Any) -> Codes:
             least = np.minimum(least, np.where(np.isfinite(values), values, np.inf).min(axis=0))
         with np.errstate(invalid="ignore"):
             others = next_most - least
-            far = most - next_most > CODE_DISTANCE * others
+            far = _may_be_codes(sign * most) & (most - next_most > CODE_DISTANCE * others)
             negative = (sign < 0) & (next_most <= 0)  # of values times -1: only the code is below zero
             far |= _are_nines(most) & (negative | (most - next_most > NINES_DISTANCE * others))
             far &= (others > 0) & np.isfinite(next_most)
@@ -301,6 +305,15 @@ def _has_repeated_extremes(table: FloatArray) -> bool:
     """Tell whether the largest or the smallest value of any column occurs often enough to be a code."""
     extremes = np.fmax.reduce(table), np.fmin.reduce(table)
     return any((table == extreme).sum(axis=0).max(initial=0) >= LEAST_REPEATS for extreme in extremes)
+
+
+def _may_be_codes(values: FloatArray) -> BoolArray:
+    """Tell which numbers people would write for a missing cell."""
+    written = values == np.rint(values)
+    for tens in (10.0, 100.0):  # 99.9 and 99.99 are written with nines only
+        digits = np.abs(values) * tens
+        written |= _are_nines(np.rint(digits)) & np.isclose(digits, np.rint(digits), rtol=1e-6)
+    return np.asarray(written & ((values <= 0) | (values >= LEAST_CODE)))
 
 
 def _are_nines(values: FloatArray) -> BoolArray:
