@@ -339,7 +339,7 @@ class TestPrivacy:
 
     def test_half_a_budget_is_wrong_usage(self, hospitals, tmp_path):
         result = call("fit", hospitals, "-k", 3, "--epsilon", 1, "--out", tmp_path / "run", code=2)
-        assert "--delta and --bounds" in result.stderr
+        assert "needs --delta too" in result.stderr
 
     def test_an_evaluation_would_spend_the_budget_again(self, hospitals, tmp_path):
         said = refusal("fit", hospitals, "-k", 3, *self.BUDGET, "--evaluate", "--out", tmp_path / "run", code=3)

@@ -111,7 +111,13 @@ class TestSettings:
 def test_a_budget_is_whole_or_not_there():
     assert parse_privacy(None, None, None) is None
     assert parse_privacy(1.0, 1e-6, "0,1") == {"epsilon": 1.0, "delta": 1e-6, "bounds": [0.0, 1.0]}
-    with pytest.raises(typer.BadParameter, match="--delta and --bounds"):
+    with pytest.raises(typer.BadParameter, match="--epsilon and --delta"):
+        parse_privacy(None, None, "0,1")
+
+
+def test_bounds_that_are_not_given_are_those_of_the_dictionary_and_not_asked_for():
+    assert parse_privacy(1.0, 1e-6, None) == {"epsilon": 1.0, "delta": 1e-6, "bounds": "dictionary"}
+    with pytest.raises(typer.BadParameter, match=r"^needs --delta too"):
         parse_privacy(1.0, None, None)
 
 

@@ -53,6 +53,13 @@ def test_phases_before_the_rounds_are_named_and_counted(data):
     assert {int(step[2]) for step in steps} == {len(make_phases(max_rounds=1, heat_coef="absdev"))}
 
 
+def test_steps_under_masks_have_the_names_that_the_documentation_has(data, capsys):
+    EFKMVC(3, verbose=1, secure=True, max_rounds=1, **QUICK).fit(data.sites)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("set-up: ")
+    assert not any("sealed" in line for line in said)
+
+
 @pytest.mark.parametrize("runs_all", [True, False])
 def test_over_a_network_lines_say_how_long_it_took_and_where_rounds_are_known_what_is_to_come(data, runs_all):
     phases, stream = make_phases(max_rounds=4), io.StringIO()

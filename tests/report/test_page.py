@@ -121,6 +121,7 @@ def test_the_page_of_a_run_with_noise_over_a_network_says_what_is_noise_and_wher
     facts = replace(made_up(), sites=(), privacy=(2.0, 1e-6), released_only=True, elsewhere=True)
     page = Page(render(facts))
     assert "Centres, means and spreads were released with noise" in page.words
+    assert "it may have the commonest level of a category alone" in page.words
     assert "After the first round it" not in page.words
     assert "rises and falls are noise" in page.words
     assert "narrower kernel than the model has" in page.words

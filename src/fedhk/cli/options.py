@@ -105,8 +105,9 @@ def parse_privacy(epsilon: float | None, delta: float | None, bounds: str | None
     missing = [f"--{name}" for name, value in budget.items() if value is None]
     if len(missing) == len(budget):
         return None
-    if missing == ["--bounds"]:
-        return budget | {"bounds": DICTIONARY_BOUNDS}
+    if bounds is None:
+        missing.remove("--bounds")
+        budget["bounds"] = DICTIONARY_BOUNDS
     if missing:
         raise typer.BadParameter(f"needs {' and '.join(missing)} too.", param_hint="a privacy budget")
     return budget
@@ -137,7 +138,7 @@ def parse_settings(texts: Sequence[str] | None, options: Collection[str] = ()) -
 
 
 Folder = Annotated[Path | None, typer.Argument(help="Federation folder: a sub-folder per site, in it a file per view.")]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, as fit and demo write it.")]
+RunFolder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 RowsFolder = Annotated[
     Path | None, typer.Option("--data", help="Federation folder with the rows, if it is not where the run says.")
 ]
@@ -226,7 +227,7 @@ MinSites = Annotated[
     option("min-sites", "Fewest answers that count; one, over a network more than half.", panel=ROUNDS, min=1),
 ]
 
-Epsilon = Annotated[float | None, option("epsilon", "Privacy budget of the run; with --delta.", panel=TRUST)]
+Epsilon = Annotated[float | None, option("epsilon", "Privacy budget; with --delta.", panel=TRUST)]
 Delta = Annotated[float | None, option("delta", "Below 1 over the rows of any site, such as 1e-6.", panel=TRUST)]
 Bounds = Annotated[
     str | None,

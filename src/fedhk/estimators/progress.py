@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
+from fedhk.federation.gate import SEALED
 from fedhk.federation.run import Run
 from fedhk.summary.words import seconds
 
@@ -29,7 +30,8 @@ def show_progress(
                 text += f" ({objectives[-1] / objectives[-2] - 1:+.1e})"
         else:
             place = min(run.phase, len(phases) - 1)
-            text = f"set-up: {phases[place]}, step {place + 1} of {len(phases)}, exchange {run.exchange}"
+            name = phases[place].removeprefix(SEALED)
+            text = f"set-up: {name}, step {place + 1} of {len(phases)}, exchange {run.exchange}"
         if said[-1:] != [text]:
             said.append(text)
             spent = f", {_tell_time(run, max_rounds if runs_all else 0)}" if timed else ""

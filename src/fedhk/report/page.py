@@ -206,6 +206,8 @@ def _clusters(facts: Facts, shown: Highlights) -> _Section:
         noisy = "Centres" if facts.spread_of_rows or facts.unit_rows else "Centres, means and spreads"
         words += f" {noisy} were released with noise and are not exact, least of all in clusters with few rows."
         words += " Levels of a category are moved to the nearest shares that add up to 1."
+        words += " A centre lies where the rows of its cluster are densest, so that it may have the commonest level of"
+        words += ' a category alone: for the shares of levels ask a profile ("Table 1").'
     cards = (cluster_card(facts, shown, k, unfolded=facts.n_clusters == 1) for k in range(facts.n_clusters))
     printed = str(facts.n_clusters <= MOST_PRINTED).lower()
     content = tag("div", *cards, class_="cards", data_print=printed)

@@ -68,6 +68,21 @@ def test_a_site_says_whose_keys_its_policy_knows(tmp_path):
     assert f"'oslo' by the key with the fingerprint {fingerprint(public)}" in output
 
 
+@pytest.mark.parametrize(
+    ("identity", "said"), [("", "identity, the file of that key, is missing"), ("mask.pem", "mask-key")]
+)
+def test_a_site_whose_own_line_is_of_another_key_does_not_start(identity, said, tmp_path):
+    folders = write_sites(make_sites(2, 10, n_clusters=2, random_state=0).sites, tmp_path / "data")
+    make_mask_key(tmp_path / "mask.pem")
+    other = make_mask_key(tmp_path / "other.pem")
+    line = f'identity = "{identity}"\n' if identity else ""
+    (tmp_path / "policy.toml").write_text(f'{line}[known]\nrome = "{other.hex()}"\n', "utf-8")
+    words = ("--name", "rome", "--state", tmp_path / "state", "--insecure", "--policy", tmp_path / "policy.toml")
+    code, output = call_flower("site", next(iter(folders.values())), *words)
+    assert code == 3
+    assert said in output
+
+
 def test_a_site_whose_data_are_not_there(tmp_path):
     words = ("--name", "rome", "--state", tmp_path / "state", "--insecure")
     code, output = call_flower("site", tmp_path / "nowhere", *words)

@@ -27,6 +27,7 @@ from fedhk.cli.flower.processes import (
     require_flower,
     split_address,
 )
+from fedhk.errors import DataError
 
 if TYPE_CHECKING:
     from fedhk.federation.remote.policy import Policy
@@ -131,6 +132,7 @@ def site(  # noqa: PLR0917
             say(_describe_further(data, name, also, demands.held_out, id_column))
         elif demands.held_out:
             say_notes(["held_out of the policy has no effect without --also, the folder with these columns."])
+        _check_own_key(name, demands)
         for other, public in sorted(demands.known.items()):
             say(f"Its policy knows {other!r} by the key with the fingerprint {fingerprint(bytes.fromhex(public))}.")
         split_address(superlink)
@@ -195,6 +197,28 @@ def _say_policy(file: Path | None, demands: Policy, ledger: Path) -> None:
         rest = find_rest(made, demands)
         until = f" until {rest['year_ends']}" if rest.get("year_ends") else ""
         say(f"Epsilon {spent:.3g} is spent; one more run may have {rest['left']:.3g}{until}.")
+
+
+def _check_own_key(name: str, demands: Policy) -> None:
+    """Refuse a policy whose `known` lists another key for this site than `identity` has.
+
+    The sites share one list, so that the others would refuse what this site signs, in the middle of a run.
+    """
+    from fedhk.privacy.identity import load_identity
+
+    listed = demands.known.get(name)
+    if listed is None:
+        return
+    if demands.identity is None:
+        raise DataError(
+            f"policy: known lists a key of {name!r}, this site, but identity, the file of that key, is missing. "
+            "`fedhk flower mask-key` makes it."
+        )
+    if load_identity(demands.identity)[1] != bytes.fromhex(listed):
+        raise DataError(
+            f"policy: known[{name!r}] is not the key of this site's identity, {demands.identity!r}. "
+            f"`fedhk flower mask-key {demands.identity} --name {name}` shows the line that all sites must have."
+        )
 
 
 def _describe_site(data: Path, name: str, demands: Policy, id_column: str | None = None) -> str:
