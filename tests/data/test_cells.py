@@ -98,6 +98,20 @@ def test_new_sparse_cells_that_lack_a_feature_are_refused_by_its_name(truth):
         model.predict(from_anndata(part[:, :7].copy()))
 
 
+def test_an_object_in_the_place_of_views_is_refused_with_what_makes_views_of_it(truth):
+    part = modality(truth, 8)
+    model = HeatKernelMVC(3, random_state=0).fit(from_anndata(part))
+    for call in (
+        lambda: HeatKernelMVC(3).fit(part),
+        lambda: EFKMVC(3).fit(part),
+        lambda: EFKMVC(3).fit({"a": part, "b": part}),
+        lambda: EFKMVC(3).fit({"a": [part], "b": [part]}),
+        lambda: model.predict(part),
+    ):
+        with pytest.raises(ValueError, match=r"fedhk\.from_anndata"):
+            call()
+
+
 def test_features_of_one_name_are_refused(truth):
     part = modality(truth, 8)
     part.var_names = ["CD4"] * 8

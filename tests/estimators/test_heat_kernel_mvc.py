@@ -154,6 +154,26 @@ def test_dict_of_views_is_read_by_name(views):
         model.predict({"mri": views[0]})
 
 
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ({"age": 50.0, "sex": "F"}, r"give a data frame: pandas\.DataFrame\(\[row\]\)"),
+        ({"age": [50.0, 60.0], "sex": ["F", "M"]}, r"give a data frame: pandas\.DataFrame\(columns\)"),
+        (
+            {"record": {"age": 50.0, "sex": "F"}},
+            r"'record' is a dict: give a data frame, such as pandas\.DataFrame\(\[row\]\)",
+        ),
+        ({"lab": [[50.0], [60.0]]}, r"the model knows \['record'\]\.$"),
+    ],
+)
+def test_a_dict_in_the_place_of_a_data_frame_is_refused_with_what_to_give(new, said):
+    rng = np.random.default_rng(0)
+    record = pd.DataFrame({"age": rng.normal(size=60), "sex": ["F", "M"] * 30})
+    model = HeatKernelMVC(2, **QUICK).fit({"record": record})
+    with pytest.raises(ValueError, match=said):
+        model.predict(new)
+
+
 def test_data_frames_must_keep_their_columns(views):
     frames = [
         pd.DataFrame(view, columns=[f"{h}{j}" for j in range(view.shape[1])])

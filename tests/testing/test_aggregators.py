@@ -202,3 +202,12 @@ def test_the_page_has_all_methods():
     section = page[page.index("## An aggregator") : page.index("## A personal component")]
     public = [name for name in vars(Aggregator) if not name.startswith("_")]
     assert [name for name in public if not re.search(rf"`{name}\b", section)] == []
+
+
+def test_one_that_changes_a_single_site_reads_how_to_say_so():
+    class TestExact(TestCapped):
+        exact_alone = True
+
+    with pytest.raises(AssertionError) as caught:
+        TestExact().test_a_site_alone_gives_its_own_statistics()
+    assert "exact_alone = False" in caught.value.__notes__[0]

@@ -25,7 +25,8 @@ def check_clients(clients: Any) -> dict[str, Views]:
         raise DataError(
             "sites must be a dict by name or a list of sites, each a list or dict of views, got "
             f"{type(clients).__name__}. fedhk.from_frame(frame, site=...) makes sites of one data frame with a column "
-            "that names the site. For the rows of one site use HeatKernelMVC."
+            "that names the site, fedhk.from_anndata(data, site=...) of cells. For the rows of one site use "
+            "HeatKernelMVC."
         )
     if not len(clients):
         raise DataError("sites is empty: at least one site is needed.")
@@ -86,9 +87,8 @@ def name_sites(sites: Any) -> dict[str, Any]:
 
 def _check_site(site: Any, name: str) -> Views:
     if not is_view_collection(site):
-        raise DataError(
-            f"Site {name!r} is a {type(site).__name__}; a site is a list or dict of views. Put one table in a list."
-        )
+        remedy = "fedhk.from_anndata makes views of it" if hasattr(site, "obs_names") else "Put one table in a list"
+        raise DataError(f"Site {name!r} is a {type(site).__name__}; a site is a list or dict of views. {remedy}.")
     try:
         views = check_views(site, missing_views=True, min_rows=0)
     except (TypeError, ValueError) as error:

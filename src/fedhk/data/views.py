@@ -326,13 +326,33 @@ def _named_tables(X: Any, names: Sequence[str] | None) -> tuple[list[Any], list[
                 "site, model.client_models_[site].predict(X[site])."
             )
         if unknown:
-            raise ValueError(f"X has unknown views {unknown}; the model knows {list(names)}.")
+            raise ValueError(f"X has unknown views {unknown}; the model knows {list(names)}.{_explain_columns(X)}")
         by_name = dict(zip(given, X.values(), strict=True))
         return [by_name.get(name) for name in names], list(names)
     tables = list(X) if is_view_collection(X) else [X]
     if names is not None and len(names) == len(tables):
         return tables, list(names)
     return tables, [f"view_{i}" for i in range(len(tables))]
+
+
+def _explain_columns(X: Mapping[Any, Any]) -> str:
+    """Say what to do with a dict of columns, or of the cells of one row, in the place of views; else nothing."""
+    if all(value is None or np.isscalar(value) for value in X.values()):
+        return " If this is one row, give a data frame: pandas.DataFrame([row])."
+    lists = (value if isinstance(value, list) else [value] for value in X.values())
+    if all(np.isscalar(value) or len(getattr(value, "shape", ())) == 1 for values in lists for value in values):
+        return " If these are columns, give a data frame: pandas.DataFrame(columns)."
+    return ""
+
+
+def refuse_other_forms(table: Any, where: str) -> None:
+    """Refuse what may be taken for a table: an AnnData or MuData object, and a dict. `where` begins the ValueError."""
+    if hasattr(table, "obs_names"):
+        raise ValueError(f"{where} is {type(table).__name__}: fedhk.from_anndata makes views of it, and sites.")
+    if isinstance(table, Mapping):
+        raise ValueError(  # noqa: TRY004
+            f"{where} is a dict: give a data frame, such as pandas.DataFrame([row]) for one row."
+        )
 
 
 def _read_table(table: Any, name: str) -> tuple[Any, Columns]:
@@ -364,6 +384,7 @@ def _as_sparse(table: Any, name: str) -> Any:
 
 
 def _as_numbers(table: Any, name: str) -> Any:
+    refuse_other_forms(table, f"View {name!r}")
     if hasattr(table, "to_numpy"):  # pandas and polars
         table = table.to_numpy()
     if not isinstance(table, np.ndarray):

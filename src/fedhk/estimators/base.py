@@ -28,7 +28,16 @@ from fedhk.agreement.scalings import STRANGER
 from fedhk.data.frames import find_views, pandas
 from fedhk.data.levels import is_frame, is_level, needs_encoding, take_columns
 from fedhk.data.truths import encode_truths
-from fedhk.data.views import Columns, Views, check_views, is_tensor, is_view_collection, warn_of_empty, warn_of_extra
+from fedhk.data.views import (
+    Columns,
+    Views,
+    check_views,
+    is_tensor,
+    is_view_collection,
+    refuse_other_forms,
+    warn_of_empty,
+    warn_of_extra,
+)
 from fedhk.estimators.choices import read_numbers
 from fedhk.estimators.frames import make_centers_frame, make_labels_frame
 from fedhk.estimators.persistence import ModelFile, readable_params, storable_params, write_model_file
@@ -130,6 +139,7 @@ class ReadsViews(KnowsNames):
 
         `known` are the columns of the fitted model, where there is one and they have names.
         """
+        refuse_other_forms(X, "X")
         if getattr(X, "ndim", 2) > 2:
             raise ValueError(
                 f"Found array with dim {X.ndim}, shape {X.shape}; {type(self).__name__} expected <= 2 for a table. "

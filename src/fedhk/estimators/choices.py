@@ -147,7 +147,10 @@ def check_together(protocol: Protocol, aggregator: Aggregator, settings: Setting
         )
     averages = isinstance(protocol, Averaging)
     if averages and not isinstance(aggregator, SumAggregator):
-        raise ValueError(f"aggregator={aggregator!r} works on statistics; protocol={protocol!r} sends centres.")
+        raise ValueError(
+            f"aggregator={aggregator!r} works on statistics; protocol={protocol!r} sends centres. Use "
+            "aggregator='sum', or an estimator with protocol='statistics', such as EFKMVC."
+        )
     constrained = isinstance(settings.form, LowRankForm)
     if isinstance(protocol, FactorAveraging):
         if not constrained:

@@ -90,7 +90,11 @@ class AggregatorChecks:
         sites, parameters = _statistics()
         if self.exact_alone:
             alone = self.aggregator().statistics(sites[:1], parameters)
-            assert_same(_widen(alone), _widen(sites[0]), rtol=1e-9)
+            try:
+                assert_same(_widen(alone), _widen(sites[0]), rtol=1e-9)
+            except AssertionError as error:
+                error.add_note("If it is meant to change the statistics of a single site, say exact_alone = False.")
+                raise
 
     def test_sites_that_are_all_alike_have_the_centres_of_each(self) -> None:
         sites, parameters = _statistics()
