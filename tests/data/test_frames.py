@@ -421,3 +421,22 @@ class TestUnusableColumns:
         with pytest.raises(DataError, match="3 columns cannot be used") as refusal:
             from_frame(frame, site="hospital", dictionary=path)
         assert all(f"column {name!r}" in str(refusal.value) for name in ("age", "pulse", "patient_id"))
+
+
+@pytest.mark.parametrize("alone", [["F", "M", None], [True, False, True], [1, 0, 0]])
+def test_a_view_of_one_category_alone_is_doubted(alone):
+    frame = pd.DataFrame({"hospital": ["rome", "oslo"] * 6, "age": np.arange(12.0), "sex": alone * 4})
+    with pytest.warns(UserWarning, match="view 'person' is one category alone, 'sex', and counts as much"):
+        from_frame(frame, site="hospital", views={"record": ["age"], "person": ["sex"]})
+
+
+@pytest.mark.parametrize(
+    "views", [None, {"all": ["sex"]}, {"record": ["age"], "person": ["sex", "stage"]}, {"a": ["age"], "b": ["stage"]}]
+)
+def test_views_with_more_than_a_category_are_not_doubted(views, recwarn):
+    stages = pd.Categorical(["I", "II", "III"] * 4, ["I", "II", "III"], ordered=True)
+    frame = pd.DataFrame(
+        {"hospital": ["rome", "oslo"] * 6, "age": np.arange(12.0), "sex": list("FM") * 6, "stage": stages}
+    )
+    from_frame(frame, site="hospital", views=views)
+    assert not [warning for warning in recwarn if "alone" in str(warning.message)]

@@ -100,7 +100,10 @@ def _split_labels(federation: Federation, name: str) -> tuple[dict[str, Any], di
 
     if name not in federation.columns:
         known = list(federation.columns)
-        raise DataError(f"No site has a file {name!r} with labels; files are {', '.join(known)}.{suggest(name, known)}")
+        remedy = f" fedhk split FILE --view {name}={name} makes it of a column." * (not suggest(name, known))
+        raise DataError(
+            f"No site has a file {name!r} with labels; files are {', '.join(known)}.{suggest(name, known)}{remedy}"
+        )
     if len(federation.columns) < 2:
         raise DataError(f"The sites have no file but {name!r}: there is nothing to cluster.")
     columns = federation.columns[name] or ()

@@ -71,7 +71,7 @@ class ReadSite(Protocol):
 
 def find_doubts(sites: Mapping[str, ReadSite], columns: Columns) -> list[str]:
     """List all doubts about sites that have been read."""
-    found = [*doubt_sites(sites), *_of_sites(sites), *_of_names(sites, columns)]
+    found = [*doubt_sites(sites), *_of_sites(sites), *_of_names(sites, columns), *doubt_lone(columns)]
     for view, names in columns.items():
         tables = _list_tables(view, {site: data.views for site, data in sites.items()})
         found += _of_copies(view, tables)
@@ -144,6 +144,16 @@ def _of_sites(sites: Mapping[str, ReadSite]) -> Iterator[str]:
         tables = [view.reshape(len(view), -1) for view in site.views.values() if view is not None and len(view)]
         if tables and (empty := _empty_rows(tables)) and any(len(table) > empty for table in tables):
             yield f"site {name!r} has {empty} row{'s' * (empty > 1)} without a value in any view: lines without cells?"
+
+
+def doubt_lone(columns: Columns) -> Iterator[str]:
+    """List views that are one category alone, beside other views."""
+    for view, names in columns.items():
+        if len(columns) > 1 and names and all(map(is_level, names)) and len(set(map(base_name, names))) == 1:
+            yield (
+                f"view {view!r} is one category alone, {base_name(names[0])!r}, and counts as much as any other "
+                "view: clusters may be its levels. Put it into a view with other columns, or leave it out."
+            )
 
 
 def _has_rows(view: FloatArray | None) -> bool:

@@ -15,9 +15,10 @@ from fedhk._names import suggest
 from fedhk._text import listed
 from fedhk.data.clients import check_clients
 from fedhk.data.dictionary import Dictionary, read_dictionary
-from fedhk.data.doubts import doubt_dates, doubt_meanings, doubt_rows, doubt_sites
+from fedhk.data.doubts import doubt_dates, doubt_lone, doubt_meanings, doubt_rows, doubt_sites
 from fedhk.data.levels import date_columns, find_faults, is_frame, name_faults, name_row, read_cells, source_columns
-from fedhk.data.views import Columns, is_tensor, list_columns, warn_of_extra
+from fedhk.data.truths import encode_truths
+from fedhk.data.views import Columns, check_views, is_tensor, list_columns, warn_of_extra
 from fedhk.errors import DataError, MissingPackageError
 
 __all__ = ["from_frame"]
@@ -120,9 +121,17 @@ def from_frame(
     )
     doubts = _doubt_names(sites, frame.index)
     if dictionary is None:
+        with suppress(ValueError):  # what cannot be read is refused by `fit`
+            doubts += doubt_lone({view: _name_lone(table, view) for view, table in tables.items()})
         doubts += _doubt_columns(sites, categories, date_columns(tables[ONLY_VIEW]) if views is None else ())
     _warn_of_doubts(doubts)
     return sites
+
+
+def _name_lone(table: Any, view: str) -> tuple[str, ...] | None:
+    """Return what the only column of a view is called once levels are columns; None where there are several."""
+    read = encode_truths({"": check_views({view: table})})[""] if table.shape[1] == 1 else None
+    return None if read is None else list_columns([read]).get(view)
 
 
 def _check_owners(frame: Any, site: str) -> None:
