@@ -171,7 +171,8 @@ class Profile(Answered):
             "Quartiles are read off histograms with equal bins between the bounds of a column, and no finer than these."
             if self.noise
             else "Quartiles of whole numbers with few values are exact. Others are approximate: they are read off "
-            "histograms whose bins depend on clusters, so that those of all rows differ a little between two models.",
+            "histograms with narrow bins where the clusters are. With other clusters, even those of all rows differ a "
+            "little.",
             "p-values are adjusted for the number of columns of their kind (Benjamini-Hochberg).",
             f"Numbers about fewer than {self.least_rows} rows are not shown, nor counts that would give them away (–).",
         ]
