@@ -34,7 +34,13 @@ def test_the_top_feature_is_the_one_that_stands_out_in_input_units():
 def test_dates_are_shown_as_dates(as_day):
     group = np.arange(60) % 2
     born = pd.Series(pd.to_datetime(np.where(group, "1950-05-01", "1980-05-01")) + pd.to_timedelta(np.arange(60), "D"))
-    frame = pd.DataFrame({"site": ["oslo", "rome"] * 15 + ["rome", "oslo"] * 15, "born": as_day(born), "age": group})
+    frame = pd.DataFrame(
+        {
+            "site": ["oslo", "rome"] * 15 + ["rome", "oslo"] * 15,
+            "born": as_day(born),
+            "age": 30 + group + np.arange(60) / 100,
+        }
+    )
     sites = fedhk.from_frame(frame, site="site", views={"record": ["born"], "other": ["age"]})
     model = fedhk.EFKMVC(2, random_state=0).fit(sites)
     facts = read_fitted(model, sites)
