@@ -349,10 +349,8 @@ def refuse_other_forms(table: Any, where: str) -> None:
     """Refuse what may be taken for a table: an AnnData or MuData object, and a dict. `where` begins the ValueError."""
     if hasattr(table, "obs_names"):
         raise ValueError(f"{where} is {type(table).__name__}: fedhk.from_anndata makes views of it, and sites.")
-    if isinstance(table, Mapping):
-        raise ValueError(  # noqa: TRY004
-            f"{where} is a dict: give a data frame, such as pandas.DataFrame([row]) for one row."
-        )
+    if isinstance(table, Mapping) and not sp.issparse(table):  # a sparse matrix may be a dict of its cells
+        raise ValueError(f"{where} is a dict: give a data frame, such as pandas.DataFrame([row]) for one row.")
 
 
 def _read_table(table: Any, name: str) -> tuple[Any, Columns]:
