@@ -62,7 +62,7 @@ The table says on which data each rule was found:
 | weight of a level of a category | generated tables; heart4 was seen |
 | neighbours and groups of `FedHKDiffusion` | generated data, sets that packages ship, some of the shared sets |
 | how many zeros make a text | sets that packages ship, and bbcsport |
-| how alike the columns of a descriptor are | generated families and half of 46 sets of pictures; the other half was judged on, but for two details |
+| how alike the columns of a descriptor are | generated data, and half of 46 sets of pictures |
 """
 
 
