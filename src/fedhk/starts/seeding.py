@@ -78,7 +78,7 @@ Trial = tuple[Parameters, float]  # parameters and the objective there
 T = TypeVar("T")
 
 
-def best_start(
+def best_starts(
     rows: Rows,
     template: Parameters,
     seeder: Seeder,
@@ -89,11 +89,13 @@ def best_start(
     random_state: np.random.RandomState,
     workers: int,
     judge: Judge | None = None,
-) -> Parameters:
-    """Give the best of `n_init` starts: the one whose objective is lowest on a sample of the rows.
+    most: int | None = None,
+) -> list[Parameters]:
+    """Give the best of `n_init` starts, each run to the end; first the one whose objective is lowest.
 
-    The template has everything but the centres; its view weights and its fuzzifier are replaced by what suits the rows
-    where that is asked for. With a `judge`, starts are compared by what it says of them instead of the objective.
+    The objective is that of a sample of the rows. The template has everything but the centres; its view weights and its
+    fuzzifier are replaced by what suits the rows where that is asked for. With a `judge`, starts are compared by what
+    it says of them instead of the objective. Without `most` there are as many as are enough to find the best one.
     """
     n_clusters = template.n_clusters
     sample = sample_rows(rows, n_clusters, random_state)
@@ -114,7 +116,7 @@ def best_start(
 
     if len(points) <= n_clusters:  # every row its own centre; the rest coincide
         seeds = np.resize(points, (n_clusters, points.shape[1]))
-        return expand(replace(template, centers=split_joint(seeds, sample.widths)))
+        return [expand(replace(template, centers=split_joint(seeds, sample.widths)))]
     at_once = min(n_init, max(1, min(SEED_CENTERS, SEED_CELLS // sum(sample.widths)) // n_clusters))
     with Passes(sample, n_clusters, workers, at_once) as scan:
         starts = _draw_starts(scan, points, weight, template, seeder=seeder, count=n_init, random_state=random_state)
@@ -122,8 +124,8 @@ def best_start(
             tightest, _ = min(starts, key=_rank)
             template = replace(template, fuzzifier=_fuzzifier(scan, replace(template, centers=tightest.centers)))
         rank = partial(_rank, judge=None if judge is None else lambda start: judge(expand(start)))
-        n_finalists = max(FINALISTS, n_init // STARTS_PER_FINALIST)
-        return expand(_compare(scan, template, starts, rank, n_finalists))
+        most = max(FINALISTS, n_init // STARTS_PER_FINALIST) if most is None else most
+        return list(map(expand, _compare(scan, template, starts, rank, most)))
 
 
 def _draw_starts(
@@ -149,21 +151,22 @@ def _draw_starts(
     drawn = seeder([stretched, leading], weight, n_clusters, count, random_state)
     seeds = [centers / np.maximum(stretch, 1e-12) for centers in drawn[::2]]
     found = lloyd_each(leading, weight, drawn[1::2], LEADING_PASSES)
-    for _, groups, _ in _distinct(found, lambda run: _round(run[2])).values():
+    for _, groups, _ in _distinct(found, lambda run: round_objective(run[2])).values():
         seeds.append(group_means(points, weight, groups, n_clusters))
     crisp = replace(template, heat_time=KMEANS_HEAT_TIME, fuzzifier=KMEANS_FUZZIFIER)
     return _run(scan, [replace(crisp, centers=split_joint(centers, widths)) for centers in seeds], KMEANS_PASSES)
 
 
 def _compare(
-    scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int], n_finalists: int
-) -> Parameters:
-    """Find the best of the starts: all get some passes, the best few run to the end."""
+    scan: Passes, template: Parameters, starts: list[Trial], rank: Callable[[Trial], int], most: int
+) -> list[Parameters]:
+    """Find the best of the starts, the best first: all get some passes, and so many at most run to the end."""
     starts = list(_distinct(starts, _rank).values())
     trials = _run(scan, [replace(template, centers=start.centers) for start, _ in starts], TRIAL_PASSES)
     ranked = _distinct(trials, rank)
-    finals = _run_to_the_end(scan, [ranked[place][0] for place in sorted(ranked)[:n_finalists]])
-    return min(finals, key=rank)[0]
+    finals = _run_to_the_end(scan, [ranked[place][0] for place in sorted(ranked)[:most]])
+    found = _distinct(finals, rank)
+    return [found[place][0] for place in sorted(found)]
 
 
 def _distinct(trials: Sequence[T], rank: Callable[[T], int]) -> dict[int, T]:
@@ -213,10 +216,10 @@ def _part(together: Parameters, count: int) -> list[Parameters]:
 
 def _rank(trial: Trial, judge: Judge | None = None) -> int:
     """Return the key by which starts are compared: that of the objective, or of what a judge says instead."""
-    return _round(trial[1] if judge is None else judge(trial[0]))
+    return round_objective(trial[1] if judge is None else judge(trial[0]))
 
 
-def _round(objective: float) -> int:
+def round_objective(objective: float) -> int:
     """Round an objective such that starts with the same solution have the same one, whatever the order of clusters.
 
     Objectives of such starts differ by rounding only. With equal ranks the earlier start wins, so that rounding decides

@@ -14,7 +14,7 @@ from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.passes import Passes
 from fedhk.model.rows import Rows, take
 from fedhk.model.statistics import Statistics
-from fedhk.starts.seeding import LEAST_POWER, SEEDERS, Judge, best_start
+from fedhk.starts.seeding import LEAST_POWER, SEEDERS, Judge, best_starts
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,36 @@ class Settings:
         """
         if not isinstance(self.init, str):
             return self.given_start(rows.references, rows.views.names)
-        start = best_start(
+        n_init = self.n_init if n_init is None else n_init
+        start = self.list_starts(rows, random_state, workers, n_init=n_init, judge=judge)[0]
+        return self.constrain(start, rows, workers, halves=halves)
+
+    def list_starts(
+        self,
+        rows: Rows,
+        random_state: np.random.RandomState,
+        workers: int,
+        *,
+        n_init: int,
+        judge: Judge | None = None,
+        most: int | None = None,
+    ) -> list[Parameters]:
+        """Return the best starts, the best first, with free centres; `most` of them, or as many as find the best."""
+        return best_starts(
             rows,
             self.template(rows.references),
-            SEEDERS[self.init],
-            n_init=self.n_init if n_init is None else n_init,
+            SEEDERS[str(self.init)],
+            n_init=n_init,
             choose_weights=self.view_weights == "auto",
             choose_fuzzifier=self.fuzzifier is None,
             random_state=random_state,
             workers=workers,
             judge=judge,
+            most=most,
         )
 
+    def constrain(self, start: Parameters, rows: Rows, workers: int, *, halves: bool = True) -> Parameters:
+        """Return a start whose centres have the form, fitted to the rows; `halves` as in `start`."""
         parts = 2 if halves else 1
         return self.form.constrain(start, rows.views.names, lambda: collect_parts(rows, start, parts, workers))
 

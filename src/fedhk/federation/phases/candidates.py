@@ -20,6 +20,7 @@ from fedhk.federation.entries import Population, References, Schema, Space
 from fedhk.federation.participation import Participation
 from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
+from fedhk.federation.phases.judge_starts import JudgeStarts
 from fedhk.federation.phases.noisy_groups import NoisyGroups
 from fedhk.federation.phases.sum_basis import (
     BasisGroups,
@@ -164,12 +165,16 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
             if settings.view_weights == "auto":  # points along a few directions do not show what single views say
                 settings = replace(settings, view_weights="uniform")
         if not isinstance(protocol, BasisStatistics):
-            start = StartFromSums(settings, self.seed, self.workers)
+            start = self._choose_start(settings, terms)
             return [*known, *map(terms.seal, [*sums, *self._noisy_groups(settings, terms)]), start]
         # the low-rank form is fitted to the first sums of a round: candidates do not show it
-        settings = replace(settings, form=CenterForm())
-        start = StartFromSums(settings, self.seed, self.workers)
+        start = self._choose_start(replace(settings, form=CenterForm()), terms)
         return [*map(terms.seal, sums), start, EnterBasis(protocol)]
+
+    def _choose_start(self, settings: Settings, terms: SealedTerms) -> Phase[Any, Any]:
+        """Return the phase that chooses a start on the candidates that sums gave."""
+        search = StartFromSums(settings, self.seed, self.workers)
+        return search if terms.noise is not None else terms.seal(JudgeStarts(search))
 
     def _noisy_groups(self, settings: Settings, terms: SealedTerms) -> list[SumPhase[Any]]:
         """Return the first rounds with noise, which have more centres; none where a share of the budget is missing."""

@@ -639,19 +639,39 @@ class StartFromSums(ServerPhase):
     workers: int  # threads for the choice of the start
 
     def begin(self, board: Board) -> Board:
-        settings, found, done = self.settings, board.get(SumCandidates).candidates, 0
-        for earlier in board.find(Minimisation):  # rounds with more centres, whose means are the candidates
-            settings, done = replace(settings, fuzzifier=earlier.parameters.fuzzifier), earlier.progress.iteration
-        for entry in board.find(ViewFactors):
-            settings = replace(settings, view_weights=tuple(entry.factors ** (1.0 / settings.view_exponent)))
-        rows = candidate_rows([found], board.get(References).references, board.get(Schema).names)
+        return self.enter(board, self.list_starts(board)[0])
+
+    def list_starts(self, board: Board, most: int | None = None) -> list[Parameters]:
+        """Return the best starts, the best first, with free centres; `most` of them, or as many as find the best."""
+        settings, rows = self._read_settings(board), self._read_rows(board)
         starts = candidate_starts(settings.n_init, rows.n_rows, sum(rows.widths), settings.n_clusters)
-        # groups of all sites' rows are places, not draws: half of them says nothing of the other half
         random_state = np.random.RandomState(self.seed)
-        start = settings.start(rows, random_state, self.workers, n_init=starts, halves=False)
-        hidden = len(found.sizes) == 1 < settings.n_clusters
+        return settings.list_starts(rows, random_state, self.workers, n_init=starts, most=most)
+
+    def enter(self, board: Board, start: Parameters) -> Board:
+        """Return the board of the first round from one of the starts."""
+        settings, rows, done = self._read_settings(board), self._read_rows(board), 0
+        for earlier in board.find(Minimisation):
+            done = earlier.progress.iteration
+        # groups of all sites' rows are places, not draws: half of them says nothing of the other half
+        start = settings.constrain(start, rows, self.workers, halves=False)
+        hidden = rows.n_rows == 1 < settings.n_clusters
         progress = Progress(start, done, stop_reason=ONE_CLUSTER if hidden else "")
         return board.put(Minimisation(progress), Bandwidth(_heat_time(rows, start)))
+
+    def _read_rows(self, board: Board) -> Rows:
+        """Return the candidates as rows with weights."""
+        found = board.get(SumCandidates).candidates
+        return candidate_rows([found], board.get(References).references, board.get(Schema).names)
+
+    def _read_settings(self, board: Board) -> Settings:
+        """Return the settings with what earlier sums have chosen."""
+        settings = self.settings
+        for earlier in board.find(Minimisation):  # rounds with more centres, whose means are the candidates
+            settings = replace(settings, fuzzifier=earlier.parameters.fuzzifier)
+        for entry in board.find(ViewFactors):
+            settings = replace(settings, view_weights=tuple(entry.factors ** (1.0 / settings.view_exponent)))
+        return settings
 
 
 def _heat_time(rows: Rows, start: Parameters) -> float:
