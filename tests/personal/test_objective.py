@@ -14,7 +14,7 @@ from fedhk.personal import objective as judges
 from fedhk.personal.objective import global_objective, personal_objective
 from fedhk.personal.outcome import SiteTerms
 from fedhk.starts.candidates import Candidates, candidate_rows
-from fedhk.starts.seeding import SEEDERS, best_start
+from fedhk.starts.seeding import SEEDERS, best_starts
 from personal_sites import plain_rows, scan, two_clusters
 
 # Two sites at y = FAR and y = -FAR, each with rows at x = -1 and x = 1: by y clusters are tighter, by x they mean more.
@@ -48,7 +48,8 @@ class TestJudge:
         def start(judge):
             random_state = np.random.RandomState(0)
             seeder = SEEDERS["k-means++"]
-            return best_start(rows, template, seeder, random_state=random_state, judge=judge, **options).centers[0]
+            found = best_starts(rows, template, seeder, random_state=random_state, judge=judge, **options)
+            return found[0].centers[0]
 
         plain, judged = start(None), start(partial(personal_objective, sites))
         assert np.argmax(np.abs(plain[0] - plain[1])) == 1

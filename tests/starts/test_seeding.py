@@ -141,7 +141,7 @@ def test_starts_that_found_the_same_solution_run_to_the_end_once(monkeypatch):
 
     monkeypatch.setattr(seeding, "_run_to_the_end", watch)
     template = Parameters((np.zeros((2, 3)),), np.ones(1), 0.05, 1.06, 1.0, np.ones(1))
-    found = seeding.best_start(
+    (found,) = seeding.best_starts(
         rows,
         template,
         SEEDERS["k-means++"],
@@ -164,7 +164,7 @@ def test_leading_starts_of_clear_clusters_are_one_in_single_precision(monkeypatc
     group_means = seeding.group_means
     monkeypatch.setattr(seeding, "group_means", lambda *given: (drawn.append(1), group_means(*given))[1])
     template = Parameters((np.zeros((8, 10)),), np.ones(1), 0.3, 1.06, 1.0, np.ones(1))
-    seeding.best_start(
+    seeding.best_starts(
         rows,
         template,
         SEEDERS["k-means++"],
@@ -175,3 +175,36 @@ def test_leading_starts_of_clear_clusters_are_one_in_single_precision(monkeypatc
         workers=1,
     )
     assert len(drawn) == 1
+
+
+def list_of_starts(most):
+    """Starts on eight even clusters in a plane, of which three are asked for: many optima."""
+    rng = np.random.default_rng(0)
+    means = np.array([[x, y] for x in range(4) for y in range(2)], float) * 4
+    rows = rows_of([means[rng.integers(8, size=240)] + rng.normal(size=(240, 2))])
+    template = Parameters((np.zeros((3, 2)),), np.ones(1), 0.3, 1.06, 1.0, np.ones(1))
+    found = seeding.best_starts(
+        rows,
+        template,
+        SEEDERS["k-means++"],
+        n_init=20,
+        choose_weights=False,
+        choose_fuzzifier=False,
+        random_state=np.random.RandomState(0),
+        workers=1,
+        most=most,
+    )
+    with Passes(rows, 3) as scan:
+        return found, [scan.statistics(start).objective for start in found]
+
+
+def test_starts_are_listed_from_the_lowest_objective_on_and_each_solution_once():
+    found, objectives = list_of_starts(20)
+    assert len(found) > 2
+    assert np.all(np.diff(objectives) > 0)
+
+
+def test_the_first_of_all_starts_is_no_worse_than_the_first_of_few():
+    few, many = list_of_starts(1), list_of_starts(20)
+    assert len(few[0]) == 1
+    assert many[1][0] <= few[1][0] * (1 + 1e-6)
