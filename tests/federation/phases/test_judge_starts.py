@@ -19,6 +19,7 @@ from fedhk.federation.phases import judge_starts
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.judge_starts import MOST_JUDGED, JudgeRequest, JudgeStarts, Starts
 from fedhk.federation.phases.sum_start import OwnGrouping, StartFromSums, SumCandidates
+from fedhk.federation.stored import pack_entries, unpack_board
 from fedhk.federation.table import Table
 from fedhk.personal.calibration import Calibration
 from fedhk.personal.objective import personal_objective
@@ -104,6 +105,14 @@ def test_what_is_chosen_is_a_start_and_the_others_are_forgotten():
     assert asked.is_done(after, 1)
     assert not after.has(Starts)
     assert_allclose(after.get(Minimisation).parameters.centers[0], starts[-1].centers[0])
+
+
+def test_starts_that_are_being_judged_are_kept_by_a_checkpoint():
+    board = phase().begin(server_board(offsets=True))
+    stored = unpack_board(pack_entries(board.entries.values(), "server"), "server")
+    for kept, start in zip(stored.get(Starts).starts, board.get(Starts).starts, strict=True):
+        assert_allclose(kept.centers[0], start.centers[0], rtol=0)
+        assert kept.fuzzifier == start.fuzzifier
 
 
 def test_of_starts_with_equal_totals_the_best_for_all_rows_is_taken():

@@ -37,9 +37,9 @@ MOST_JUDGED = 2**12
 NO_STARTS = Rule("starts that are none, too many, or not numbers")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Starts(Entry):
-    """Starts that are as good as any for all rows together, the best first; one of them is chosen."""
+    """Starts among which sites choose, run to the end on the candidates; first the best for all rows together."""
 
     starts: tuple[Parameters, ...]
 
