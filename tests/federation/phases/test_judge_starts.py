@@ -148,9 +148,15 @@ def test_a_site_with_one_row_adds_nothing():
 
 
 @pytest.mark.parametrize(
-    "starts", [(), (BY_X,) * (MOST_JUDGED + 1), (two_clusters([np.nan, 0.0], [1.0, 0.0], 1.0625),)]
+    "starts",
+    [
+        (),
+        (BY_X,) * (MOST_JUDGED + 1),
+        (two_clusters([np.nan, 0.0], [1.0, 0.0], 1.0625),),
+        (two_clusters([1e80, 0.0], [1.0, 0.0], 1.0625),),
+    ],
 )
-def test_starts_that_are_none_too_many_or_no_numbers_are_refused(starts):
+def test_starts_that_are_none_too_many_no_numbers_or_endlessly_far_are_refused(starts):
     with pytest.raises(MessageError, match="starts that are none"):
         JudgeStarts.vector(crossed_sites()["rome"], request(*starts))
 

@@ -21,6 +21,7 @@ from fedhk.federation.entries import Basis, Broadcast, Minimisation, References,
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.sum_start import GROUP_NUMBERS, OwnGrouping, StartFromSums
+from fedhk.federation.sealed.noise import MOST_UNIT
 from fedhk.federation.site import Site
 from fedhk.model.parameters import Parameters
 from fedhk.personal.objective import personal_objective
@@ -34,7 +35,7 @@ PRECISION = "half"
 MOST_JUDGED = 2**12
 
 # What a site says, the same text for every request that breaks the rule.
-NO_STARTS = Rule("starts that are none, too many, or not numbers")
+NO_STARTS = Rule("starts that are none, too many, or to which rows have no distance")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ class JudgeStarts(SumPhase[JudgeRequest]):
             raise MessageError(NO_STARTS)
         rows, grouping, basis = site.rows(), site.board.get(OwnGrouping), next(site.board.find(Basis), None)
         starts = [sent.parameters(rows.widths, basis) for sent in request.starts]
-        if not all(np.isfinite(part).all() for start in starts for part in start.centers):
+        if not all(np.all(np.abs(part) <= MOST_UNIT) for start in starts for part in start.centers):
             raise MessageError(NO_STARTS)
         random_state = seeded(grouping.seed, zlib.crc32(site.name.encode()))
         found = site_candidates(rows, grouping.count, random_state, site.least_group)
