@@ -18,16 +18,14 @@ from fedhk._typing import FloatArray
 from fedhk.federation.board import Board, Entry
 from fedhk.federation.phases.base import SumPhase
 from fedhk.federation.site import Site
-from fedhk.privacy.histograms import find_quantile
+from fedhk.privacy.histograms import find_middle
+from fedhk.privacy.kernel_sensitivity import TYPICAL_MOVE, best_clipped_scales, best_kernel_scale
 from fedhk.privacy.mechanism import LENGTH_OF, ChoiceError, DifferentialPrivacy, Unit
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 
-# Edges of the bins of lengths, two per power of two, in units of the most that one row can add.
-LENGTHS = 2.0 ** np.arange(-6.0, 20.5, 0.5)
+# Edges of the bins of lengths, four per power of two, in units of the most that one row can add.
+LENGTHS = 2.0 ** np.arange(-6.0, 20.25, 0.25)
 BINS = len(LENGTHS) + 1
-
-# Share of the sites whose vectors are not clipped; as `WITHIN_UNIT` in `fedhk.federation.phases.scales` for rows.
-LEFT_WHOLE = 0.9
 
 # Noise in one number of a round that is more than this share of what all sites together can say in it hides them.
 MOST_HIDDEN = 0.1
@@ -60,6 +58,12 @@ class ProtectedUnit(ABC):
         """Refuse a budget that does not fit so many sites."""
 
     @abstractmethod
+    def scale_round(
+        self, reach: float, n_features: int, n_views: int, n_clusters: int, rows: float, neighbours: Neighbours
+    ) -> tuple[float, float]:
+        """Server: choose the scales of weights and costs in a round; `rows` is how many a site has."""
+
+    @abstractmethod
     def weigh(self, rows_per_site: float) -> float:
         """Estimate before a run how far one unit of privacy moves a sum, in multiples of what one row does."""
 
@@ -83,6 +87,12 @@ class RowUnit(ProtectedUnit):
 
     def check_sites(self, privacy: DifferentialPrivacy, n_sites: int, *, shares_noise: bool) -> None:
         """Accept any number of sites."""
+
+    def scale_round(
+        self, reach: float, n_features: int, n_views: int, n_clusters: int, rows: float, neighbours: Neighbours
+    ) -> tuple[float, float]:
+        scale = best_kernel_scale(reach, TYPICAL_MOVE, n_features, n_views, neighbours)
+        return scale, min(scale, 1.0)
 
     def weigh(self, rows_per_site: float) -> float:
         return 1.0
@@ -131,6 +141,11 @@ class SiteUnit(ProtectedUnit):
                 f"{hidden:.2g} of the most that all sites together can say in it, and more than {MOST_HIDDEN:g} hides "
                 f"them. At least {math.ceil(fewest)} sites are needed{better}; or use unit='row'."
             )
+
+    def scale_round(
+        self, reach: float, n_features: int, n_views: int, n_clusters: int, rows: float, neighbours: Neighbours
+    ) -> tuple[float, float]:
+        return best_clipped_scales(reach, TYPICAL_MOVE, n_features, n_views, n_clusters, rows)
 
     def weigh(self, rows_per_site: float) -> float:
         # rows around their centre pull in all directions: lengths of sums grow like those of random walks
@@ -189,7 +204,7 @@ class LengthOfSum(SumPhase[Any]):
         return math.sqrt(2)  # one row more or less may change in which range the length of the vector is
 
     def take(self, board: Board, total: FloatArray, noise: float) -> Board:
-        found = find_quantile(total, noise, LENGTHS, LEFT_WHOLE, BINS)
+        found = find_middle(total, noise, LENGTHS)
         length = 1.0 if math.isnan(found) else found  # where no length is sure a site says as much as one row
         unit = self.inner.sensitivity(self.inner.request(board), self.inner.size(board), "add-remove")
         known = next(board.find(SumLengths), SumLengths())
