@@ -36,6 +36,8 @@ class ProtectedUnit(ABC):
 
     has_spare: ClassVar[bool]
     """Whether a share of the budget is needed for further sums, besides those of start and rounds."""
+    damping: ClassVar[float]
+    """Share of what noise explains of the moves of a round that is taken off them."""
 
     @abstractmethod
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
@@ -72,6 +74,7 @@ class RowUnit(ProtectedUnit):
     """One row at one site. Each phase states the sensitivity to it."""
 
     has_spare: ClassVar[bool] = True
+    damping: ClassVar[float] = 0.0
 
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
         return []
@@ -108,6 +111,7 @@ class SiteUnit(ProtectedUnit):
     """
 
     has_spare: ClassVar[bool] = False  # lengths of vectors have it
+    damping: ClassVar[float] = 0.5
 
     def before(self, phase: SumPhase[Any]) -> list[SumPhase[Any]]:
         return [LengthOfSum(phase)]
