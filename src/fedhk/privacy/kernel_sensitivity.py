@@ -6,6 +6,7 @@ w exp(-t r^2) r is at most w / sqrt(2 e t), so that no row needs to be clipped.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fedhk.data.checks import check_count, check_number
 from fedhk.privacy.sensitivity import Neighbours, check_neighbours
@@ -112,7 +113,7 @@ def best_kernel_scale(
 
 
 def best_clipped_scales(
-    reach: float, typical_norm: float, n_features: int, n_views: int, n_clusters: int, rows: float
+    reach: float, typical_norm: float, shapes: Sequence[tuple[int, ...]], rows: float
 ) -> tuple[float, float]:
     """Scales of the heights and the costs that make the noise in centres smallest where a site's vector is clipped.
 
@@ -122,12 +123,8 @@ def best_clipped_scales(
         C of `kernel_reach`.
     typical_norm : float
         rho, typical length of the step of a centre.
-    n_features : int
-        D, features of all views together.
-    n_views : int
-        Number of views s.
-    n_clusters : int
-        Number of clusters c.
+    shapes : sequence of (int, int)
+        Number of clusters c, and of features, of each of the s views. All views together have D features.
     rows : float
         n, rows of a site.
 
@@ -149,8 +146,8 @@ def best_clipped_scales(
     Costs say how well clusters fit. No centre depends on them.
     """
     reach, rows = check_number(reach, "reach", open_below=True), max(check_number(rows, "rows"), 1.0)
-    views, clusters = check_count(n_views, "n_views"), check_count(n_clusters, "n_clusters")
-    norm, width = check_number(typical_norm, "typical_norm", open_below=True), check_count(n_features, "n_features")
+    norm = check_number(typical_norm, "typical_norm", open_below=True)
+    clusters, views, width = shapes[0][0], len(shapes), sum(features for _, features in shapes)
     near = math.exp(-0.5)
     heights, costs = rows * near * math.sqrt(views / clusters), rows * (1.0 - near) * math.sqrt(views)
     squared = reach * norm * math.sqrt(views * rows) / (heights * math.sqrt(width * (1.0 + COST_PART**2)))

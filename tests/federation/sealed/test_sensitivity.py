@@ -23,7 +23,7 @@ from fedhk.federation.phases.sum_rounds import NoisyMoves, NoisyRounds, noisy_re
 from fedhk.federation.phases.sum_start import MIDDLE_SHARE, Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.sealed.messages import Header, NoisySum
-from fedhk.federation.sealed.units import LengthOfSum
+from fedhk.federation.sealed.units import UNITS, LengthOfSum
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, round_arrays
 from fedhk.model.passes import Passes
@@ -176,7 +176,8 @@ def cases(draw, phase):
             fuzzifier=draw(st.sampled_from([1 + 1e-9, 1.02, 1.0625, 2.0, 50.0])),
             view_exponent=draw(st.sampled_from([1.1, 2.0, 6.0])),
         )
-        request = partial(noisy_request, parameters)
+        scaled_for = {"unit": UNITS[draw(st.sampled_from(["row", "site"]))], "rows": draw(st.sampled_from([1.0, 50.0]))}
+        request = partial(noisy_request, parameters, **scaled_for)
         if phase == "moves":
             request = partial(moves_request, parameters, in_features=draw(st.booleans()))
     else:

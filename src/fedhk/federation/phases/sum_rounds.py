@@ -12,7 +12,6 @@ and the basis is made anew, so that centres come to where full sums would lead t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -485,9 +484,7 @@ class NoisyMoves(NoisyRounds):
 
     def request(self, board: Board) -> NoisyMovesRequest:
         asked = super().request(board)
-        return NoisyMovesRequest(
-            asked.model, asked.count_scale, self._widens(board), cost_share=asked.cost_share
-        )
+        return NoisyMovesRequest(asked.model, asked.count_scale, self._widens(board), cost_share=asked.cost_share)
 
     def _widens(self, board: Board) -> bool:
         """Tell whether the round has pulls in all features, so that the basis gets wider after it."""
@@ -568,9 +565,8 @@ def noisy_request(
 
     A site has so many `rows` on average.
     """
-    width, n_views = sum(values.shape[1] for values in parameters.centers), len(parameters.centers)
     reach = kernel_reach(parameters.heat_time)
-    count_scale, cost_scale = unit.scale_round(reach, width, n_views, parameters.n_clusters, rows, neighbours)
+    count_scale, cost_scale = unit.scale_round(parameters.centers, reach, rows, neighbours)
     weights = np.where(parameters.view_weights < LEAST_WEIGHT, 0.0, parameters.view_weights)
     model = Broadcast.of(replace(parameters, view_weights=weights))
     return NoisyRoundRequest(model, count_scale, cost_share=cost_scale / min(count_scale, 1.0))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -23,8 +24,9 @@ from fedhk.privacy.kernel_sensitivity import TYPICAL_MOVE, best_clipped_scales, 
 from fedhk.privacy.mechanism import LENGTH_OF, ChoiceError, DifferentialPrivacy, Unit
 from fedhk.privacy.sensitivity import Neighbours, sum_sensitivity
 
-# Edges of the bins of lengths, four per power of two, in units of the most that one row can add.
-LENGTHS = 2.0 ** np.arange(-6.0, 20.25, 0.25)
+# Edges of the bins of lengths, two per power of two, in units of the most that one row can add. With four, noise hid the
+# lengths of 800 sites of 10 to 200 rows at epsilon 1.
+LENGTHS = 2.0 ** np.arange(-6.0, 20.5, 0.5)
 BINS = len(LENGTHS) + 1
 
 # Noise in one number of a round that is more than this share of what all sites together can say in it hides them.
@@ -61,9 +63,12 @@ class ProtectedUnit(ABC):
 
     @abstractmethod
     def scale_round(
-        self, reach: float, n_features: int, n_views: int, n_clusters: int, rows: float, neighbours: Neighbours
+        self, centers: Sequence[FloatArray], reach: float, rows: float, neighbours: Neighbours
     ) -> tuple[float, float]:
-        """Server: choose the scales of weights and costs in a round; `rows` is how many a site has."""
+        """Server: choose the scales of weights and costs in a round at these centres, one table for each view.
+
+        One row pulls on a centre by `reach` at most, and a site has so many `rows`.
+        """
 
     @abstractmethod
     def weigh(self, rows_per_site: float) -> float:
@@ -92,9 +97,10 @@ class RowUnit(ProtectedUnit):
         """Accept any number of sites."""
 
     def scale_round(
-        self, reach: float, n_features: int, n_views: int, n_clusters: int, rows: float, neighbours: Neighbours
+        self, centers: Sequence[FloatArray], reach: float, rows: float, neighbours: Neighbours
     ) -> tuple[float, float]:
-        scale = best_kernel_scale(reach, TYPICAL_MOVE, n_features, n_views, neighbours)
+        width = sum(part.shape[1] for part in centers)
+        scale = best_kernel_scale(reach, TYPICAL_MOVE, width, len(centers), neighbours)
         return scale, min(scale, 1.0)
 
     def weigh(self, rows_per_site: float) -> float:
@@ -107,7 +113,8 @@ class SiteUnit(ProtectedUnit):
     Without the site, or with it, the sum differs by its vector, which is B long at most. With other rows in the place
     of all of its rows it differs by u - v, and |u - v|^2 = |u|^2 + |v|^2 - 2 u.v <= 4 B^2; where vectors are never
     more than a right angle apart (`SumPhase.acute`), u.v >= 0 and 2 B^2 is the most. To cut a vector makes it shorter
-    and does not turn it, so that this holds after cutting.
+    and does not turn it, so that this holds after cutting. It holds for any B that depends on no row but by earlier
+    releases, so B may be the length of a typical vector: noise falls with it as what longer vectors say does.
     """
 
     has_spare: ClassVar[bool] = False  # lengths of vectors have it
@@ -147,9 +154,9 @@ class SiteUnit(ProtectedUnit):
             )
 
     def scale_round(
-        self, reach: float, n_features: int, n_views: int, n_clusters: int, rows: float, neighbours: Neighbours
+        self, centers: Sequence[FloatArray], reach: float, rows: float, neighbours: Neighbours
     ) -> tuple[float, float]:
-        return best_clipped_scales(reach, TYPICAL_MOVE, n_features, n_views, n_clusters, rows)
+        return best_clipped_scales(reach, TYPICAL_MOVE, [part.shape for part in centers], rows)
 
     def weigh(self, rows_per_site: float) -> float:
         # rows around their centre pull in all directions: lengths of sums grow like those of random walks
