@@ -388,6 +388,17 @@ def test_the_bound_of_means_is_attained_by_opposite_rows_of_which_one_is_as_long
             assert attained(Means, request, [9 * row, other]) < 1.0
 
 
+@pytest.mark.parametrize("weight", [1e-9, 1e-5, 1.0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_row_on_a_centre_does_not_take_those_of_others_with_it(weight, dtype):
+    """However little the server lets a view count: a distance of zero over zero would make all sums undefined."""
+    center, others = np.array([[0.5, -0.25], [2.0, 1.0]]), np.tile([[1.0, 0.0]], (40, 1))
+    case = one_view(others, [center[0], [0.6, 0.1]], center, view_weights=np.array([weight]), view_exponent=6.0)
+    values, sent = farthest(replace(case, dtype=dtype))
+    assert values <= WITHIN
+    assert sent <= WITHIN
+
+
 def test_a_basis_along_the_pull_of_a_row_attains_most_of_the_bound_and_one_across_it_little():
     """A projection shortens what is across it and leaves what is along it: so the bound cannot be lower."""
     r = (2 * 0.3) ** -0.5
