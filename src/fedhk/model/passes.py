@@ -103,7 +103,8 @@ class Workspace:
             reader.use(centers, parameters.heat_time)
         self._factors = parameters.view_factors.astype(dtype)
         self._total = self._factors.sum()
-        self._floor = dtype.type(self._limits.tiny * 1e3) * self._total
+        # with small factors the product would be 0, and a row on a centre undefined
+        self._floor = np.maximum(dtype.type(self._limits.tiny * 1e3) * self._total, self._limits.tiny)
         clusters = parameters.cluster_factors
         self._clusters = None if clusters is None else clusters.astype(dtype)[:, None]
         # a cluster that is left out is infinitely far and has no weight

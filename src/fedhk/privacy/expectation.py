@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedhk.privacy.histograms import believed_above
 from fedhk.privacy.mechanism import DifferentialPrivacy
@@ -86,6 +86,11 @@ class NoisySetting:
         """Features of all views."""
         return sum(self.widths)
 
+    @property
+    def rows_budget(self) -> DifferentialPrivacy:
+        """The budget with the shares for rows, to which the constants here were fitted."""
+        return replace(self.privacy, unit="row")
+
     def measure_count_noise(self) -> float:
         """Noise in the counts of a start, over the rows that there are if these lie evenly over the fewest points."""
         return self.measure_row_noise("cells") * POINTS_PER_CLUSTER * self.n_clusters
@@ -100,7 +105,7 @@ class NoisySetting:
     @property
     def hides_clusters(self) -> bool:
         """Whether noise in the rows of a cluster, in a round, is more than `MOST_HIDDEN` times these rows."""
-        share = self.privacy.multiplier("round", finds_start=False) / self.privacy.multiplier("cells")
+        share = self.rows_budget.multiplier("round", finds_start=False) / self.rows_budget.multiplier("cells")
         return bool(share * self.measure_row_noise("cells") * self.n_clusters > MOST_HIDDEN)
 
     @property
@@ -129,4 +134,4 @@ class NoisySetting:
     def measure_row_noise(self, phase: str) -> float:
         """Noise in a count of rows, over all rows."""
         a_row = sum_sensitivity(self.weight, self.privacy.neighbours, nonnegative=True)
-        return self.privacy.multiplier(phase) * a_row * math.sqrt(self.releases) / self.rows
+        return self.rows_budget.multiplier(phase) * a_row * math.sqrt(self.releases) / self.rows

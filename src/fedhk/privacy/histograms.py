@@ -8,7 +8,7 @@ import numpy as np
 
 from fedhk._typing import FloatArray
 
-__all__ = ["believed_above", "find_mean_square", "find_quantile"]
+__all__ = ["believed_above", "find_mean_square", "find_middle", "find_quantile"]
 
 # Probability with which noise makes any length look as if something had it.
 FALSE_LENGTH = 0.01
@@ -60,3 +60,27 @@ def find_mean_square(counts: FloatArray, noise: float, lengths: FloatArray, most
     # the middle of each range, by the logarithm
     middles = np.append(np.sqrt(lengths * np.append(lengths[0], lengths[:-1])), math.inf)
     return float(surely @ np.square(np.minimum(middles, most))) / max(float(surely.sum()), 1e-300)
+
+
+def find_middle(counts: FloatArray, noise: float, lengths: FloatArray) -> float:
+    """Estimate the median of the lengths that were counted, where few are counted and have many lengths.
+
+    A count by itself may be hidden by noise where that of several ranges beside each other is not. So the ranges that
+    count are those, beside each other, whose sum exceeds what noise explains of so many by most.
+
+    The parameters, and what is returned, are those of `find_quantile`.
+    """
+    total = np.concatenate([[0.0], np.cumsum(counts)])
+    first, last = np.triu_indices(len(total), 1)
+    excess = total[last] - total[first] - noise * believed_above(len(counts)) * np.sqrt(last - first)
+    best = int(np.argmax(excess))
+    if not excess[best] > 0:
+        return math.nan
+    # noise may make the sum fall on the way: the first range at which half is reached
+    inside = total[first[best] : last[best] + 1] - total[first[best]]
+    reached = int(np.argmax(inside >= inside[-1] / 2))
+    place = int(first[best]) + reached - 1
+    if place >= len(lengths):
+        return math.nan
+    share = (inside[-1] / 2 - inside[reached - 1]) / (inside[reached] - inside[reached - 1])
+    return float(lengths[place] * (lengths[max(place - 1, 0)] / lengths[place]) ** (1.0 - share))

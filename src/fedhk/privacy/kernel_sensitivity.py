@@ -6,15 +6,19 @@ w exp(-t r^2) r is at most w / sqrt(2 e t), so that no row needs to be clipped.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fedhk.data.checks import check_count, check_number
 from fedhk.privacy.sensitivity import Neighbours, check_neighbours
 
-__all__ = ["best_kernel_scale", "kernel_reach", "kernel_sensitivity"]
+__all__ = ["best_clipped_scales", "best_kernel_scale", "kernel_reach", "kernel_sensitivity"]
 
 
 # How far a centre typically moves in a round, in model units: what noise in the weights is balanced against.
 TYPICAL_MOVE = 0.3
+
+# Length of a site's costs, as they are sent, over that of its heights: with less, noise would hide the costs.
+COST_PART = 0.5
 
 
 def kernel_reach(heat_time: float) -> float:
@@ -106,3 +110,46 @@ def best_kernel_scale(
     if neighbours == "replace":
         squared = min(math.sqrt(8) * squared, max(squared, 4 / 3 * reach * reach))
     return math.sqrt(squared)
+
+
+def best_clipped_scales(
+    reach: float, typical_norm: float, shapes: Sequence[tuple[int, ...]], rows: float
+) -> tuple[float, float]:
+    """Scales of the heights and the costs that make the noise in centres smallest where a site's vector is clipped.
+
+    Parameters
+    ----------
+    reach : float
+        C of `kernel_reach`.
+    typical_norm : float
+        rho, typical length of the step of a centre.
+    shapes : sequence of (int, int)
+        Number of clusters c, and of features, of each of the s views. All views together have D features.
+    rows : float
+        n, rows of a site.
+
+    Returns
+    -------
+    tuple of float
+        l_c, and the scale of the costs, which is not above it.
+
+    Notes
+    -----
+    Noise is sized by the length B to which vectors are clipped, whatever `neighbours` are. It is chosen so that most
+    vectors are not clipped, and depends on how long the parts of a vector are. The n rows of a site are about as far
+    from their centres as the kernel pulls most, where it is e^(-1/2). They pull in all directions: the pulls are
+    C sqrt(s n) long together. Heights and costs add up: they are n e^(-1/2) sqrt(s / c) long where clusters have the
+    same size, and n (1 - e^(-1/2)) sqrt(s). With H the length of the heights, and the costs scaled to half of what the
+    heights have, B^2 = s n C^2 + (1 + 1/4) l_c^2 H^2. A centre has a squared error of (D + rho^2 / l_c^2) B^2 / W^2,
+    as in `best_kernel_scale`. It is smallest at l_c^2 = C rho sqrt(s n) / (H sqrt(5 D) / 2).
+
+    Costs say how well clusters fit. No centre depends on them.
+    """
+    reach, rows = check_number(reach, "reach", open_below=True), max(check_number(rows, "rows"), 1.0)
+    norm = check_number(typical_norm, "typical_norm", open_below=True)
+    clusters, views, width = shapes[0][0], len(shapes), sum(features for _, features in shapes)
+    near = math.exp(-0.5)
+    heights, costs = rows * near * math.sqrt(views / clusters), rows * (1.0 - near) * math.sqrt(views)
+    squared = reach * norm * math.sqrt(views * rows) / (heights * math.sqrt(width * (1.0 + COST_PART**2)))
+    scale = math.sqrt(squared)
+    return scale, min(scale, 1.0) * min(COST_PART * heights / costs, 1.0)

@@ -336,6 +336,14 @@ def test_a_scale_of_weights_that_would_break_the_bound_is_refused_and_costs_noth
     assert site.ledger.releases() == []
 
 
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.001, float("nan"), float("inf")])
+def test_a_scale_of_costs_that_would_break_the_bound_is_refused_and_costs_nothing(share):
+    site = make_site()
+    with pytest.raises(MessageError, match="parameters with which a row could say more"):
+        site.ask(NoisyRounds, replace(good_round(), cost_share=share), *SCALES, rounds=4)
+    assert site.ledger.releases() == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [

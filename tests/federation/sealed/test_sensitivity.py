@@ -23,7 +23,7 @@ from fedhk.federation.phases.sum_rounds import NoisyMoves, NoisyRounds, noisy_re
 from fedhk.federation.phases.sum_start import MIDDLE_SHARE, Cells, CellsRequest, Directions, DirectionsRequest
 from fedhk.federation.sealed import noise as sealed_noise
 from fedhk.federation.sealed.messages import Header, NoisySum
-from fedhk.federation.sealed.units import LengthOfSum
+from fedhk.federation.sealed.units import UNITS, LengthOfSum
 from fedhk.federation.site import Site
 from fedhk.federation.table import Table, round_arrays
 from fedhk.model.passes import Passes
@@ -176,7 +176,8 @@ def cases(draw, phase):
             fuzzifier=draw(st.sampled_from([1 + 1e-9, 1.02, 1.0625, 2.0, 50.0])),
             view_exponent=draw(st.sampled_from([1.1, 2.0, 6.0])),
         )
-        request = partial(noisy_request, parameters)
+        scaled_for = {"unit": UNITS[draw(st.sampled_from(["row", "site"]))], "rows": draw(st.sampled_from([1.0, 50.0]))}
+        request = partial(noisy_request, parameters, **scaled_for)
         if phase == "moves":
             request = partial(moves_request, parameters, in_features=draw(st.booleans()))
     else:
@@ -385,6 +386,17 @@ def test_the_bound_of_means_is_attained_by_opposite_rows_of_which_one_is_as_long
         assert attained(Means, request, [9 * row, -row]) == pytest.approx(1.0)
         for other in (-9 * row, -0.99 * row, 0 * row, row):
             assert attained(Means, request, [9 * row, other]) < 1.0
+
+
+@pytest.mark.parametrize("weight", [1e-9, 1e-5, 1.0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_row_on_a_centre_does_not_take_those_of_others_with_it(weight, dtype):
+    """However little the server lets a view count: a distance of zero over zero would make all sums undefined."""
+    center, others = np.array([[0.5, -0.25], [2.0, 1.0]]), np.tile([[1.0, 0.0]], (40, 1))
+    case = one_view(others, [center[0], [0.6, 0.1]], center, view_weights=np.array([weight]), view_exponent=6.0)
+    values, sent = farthest(replace(case, dtype=dtype))
+    assert values <= WITHIN
+    assert sent <= WITHIN
 
 
 def test_a_basis_along_the_pull_of_a_row_attains_most_of_the_bound_and_one_across_it_little():

@@ -12,7 +12,6 @@ and the basis is made anew, so that centres come to where full sums would lead t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -42,6 +41,7 @@ from fedhk.federation.plausible import REACH
 from fedhk.federation.protocols.statistics import BasisStatistics, collect_pulls
 from fedhk.federation.protocols.statistics import Statistics as StatisticsProtocol
 from fedhk.federation.sealed import Noise, grid_step
+from fedhk.federation.sealed.units import UNITS, ProtectedUnit
 from fedhk.federation.site import Site
 from fedhk.model.descent import Progress, improve
 from fedhk.model.memory import Memory
@@ -49,7 +49,7 @@ from fedhk.model.parameters import CenterForm, Parameters
 from fedhk.model.rows import split_joint
 from fedhk.model.statistics import Statistics
 from fedhk.privacy.fixed_point import fit_step
-from fedhk.privacy.kernel_sensitivity import TYPICAL_MOVE, best_kernel_scale, kernel_reach, kernel_sensitivity
+from fedhk.privacy.kernel_sensitivity import kernel_reach, kernel_sensitivity
 from fedhk.privacy.sensitivity import Neighbours
 
 # Squared distances are differences of squared lengths. Times the heat time, those of centres may have this size, so
@@ -326,11 +326,12 @@ class NoisyRoundRequest:
 
     model: Broadcast
     count_scale: float  # what weights are multiplied by: noise in them then costs centres as much as noise in pulls
+    cost_share: float = field(default=1.0, kw_only=True)  # factor of the costs, over the largest; up to 1
 
     @property
     def cost_scale(self) -> float:
-        """Factor of the costs: the largest that does not raise the sensitivity."""
-        return min(self.count_scale, 1.0)
+        """Factor of the costs: up to the largest that does not raise the sensitivity to a row."""
+        return self.cost_share * min(self.count_scale, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,13 +369,8 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         parameters = board.get(Minimisation).parameters
         for bandwidth in board.find(Bandwidth):
             parameters = replace(parameters, heat_time=bandwidth.heat_time)
-        return noisy_request(parameters, self.noise.privacy.neighbours, self._typical_move(board))
-
-    def _typical_move(self, board: Board) -> float:
-        """Estimate how far a centre typically moves; less if noise protects whole sites, whose pulls partly cancel."""
-        rows, sites = board.get(Population).rows, len(board.get(Members).sites)
-        c = board.get(Minimisation).parameters.n_clusters
-        return TYPICAL_MOVE / max(self.noise.unit.weigh(rows / sites) / math.sqrt(c), 1.0)
+        rows = board.get(Population).rows / len(board.get(Members).sites)
+        return noisy_request(parameters, self.noise.privacy.neighbours, self.noise.unit, rows)
 
     def size(self, board: Board) -> int:
         widths = board.get(Space).widths
@@ -393,7 +389,7 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
     @staticmethod
     def sensitivity(request: NoisyRoundRequest, size: int, neighbours: Neighbours) -> float:
         model, count = request.model, request.count_scale
-        if not (LEAST_SCALE <= count <= MOST_SCALE and keeps_bound(model)):
+        if not (LEAST_SCALE <= count <= MOST_SCALE and LEAST_SCALE <= request.cost_share <= 1.0 and keeps_bound(model)):
             raise MessageError(UNBOUNDED)
         reach, n_views = kernel_reach(model.heat_time), len(model.view_weights)
         return kernel_sensitivity(reach, count, request.cost_scale, n_views, neighbours)
@@ -416,7 +412,8 @@ class NoisyRounds(SumRounds[NoisyRoundRequest]):
         # a weight that may be noise alone must not make a centre jump
         least = SURE_WEIGHT * noise / self.request(board).count_scale
         heights = np.maximum(heights, max(least, 1e-12))
-        moved = np.hstack(before.centers) + pulls / np.repeat(heights, widths, axis=1)
+        moves = damp_moves(pulls / np.repeat(heights, widths, axis=1), noise / heights, widths, self.noise.unit.damping)
+        moved = np.hstack(before.centers) + moves
         held = split_joint(self._hold(board, moved, noise / heights), widths)
         numerators = []
         for a, center, height in zip(before.centers, held, heights.T, strict=True):
@@ -487,7 +484,7 @@ class NoisyMoves(NoisyRounds):
 
     def request(self, board: Board) -> NoisyMovesRequest:
         asked = super().request(board)
-        return NoisyMovesRequest(asked.model, asked.count_scale, self._widens(board))
+        return NoisyMovesRequest(asked.model, asked.count_scale, self._widens(board), cost_share=asked.cost_share)
 
     def _widens(self, board: Board) -> bool:
         """Tell whether the round has pulls in all features, so that the basis gets wider after it."""
@@ -531,6 +528,17 @@ class NoisyMoves(NoisyRounds):
         return self.protocol
 
 
+def damp_moves(moves: FloatArray, noise: FloatArray, widths: Sequence[int], damping: float) -> FloatArray:
+    """Shorten the moves of all centres, of shape (c, d), by a share of what noise explains of their squared lengths.
+
+    The numbers of a move have so much noise, of shape (c, s), per cluster and view. All of what noise explains is best
+    taken off if there is no other round (James and Stein 1961). If others follow, a part of it is: what is missing of a
+    move is found by them, and what is left of the noise of each is less.
+    """
+    explained = float(np.square(noise).sum(axis=0) @ np.asarray(widths)) / max(float(np.square(moves).sum()), 1e-300)
+    return np.asarray(moves * (1.0 - damping * min(explained, 1.0)))
+
+
 def shrink_across(centers: FloatArray, columns: FloatArray, noise: FloatArray) -> FloatArray:
     """Shrink the part of centres, of shape (c, d), that is orthogonal to the columns (James and Stein).
 
@@ -551,13 +559,17 @@ def _scaled_sums(request: NoisyRoundRequest, pulls: Sequence[FloatArray], found:
 
 
 def noisy_request(
-    parameters: Parameters, neighbours: Neighbours, typical_move: float = TYPICAL_MOVE
+    parameters: Parameters, neighbours: Neighbours, unit: ProtectedUnit = UNITS["row"], rows: float = 1.0
 ) -> NoisyRoundRequest:
-    """Make the request of a noisy round, with the scale of the weights that minimises the noise in centres."""
-    width, n_views = sum(values.shape[1] for values in parameters.centers), len(parameters.centers)
-    scale = best_kernel_scale(kernel_reach(parameters.heat_time), typical_move, width, n_views, neighbours)
+    """Make the request of a noisy round, with the scales of weights and costs that minimise the noise in centres.
+
+    A site has so many `rows` on average.
+    """
+    reach = kernel_reach(parameters.heat_time)
+    count_scale, cost_scale = unit.scale_round(parameters.centers, reach, rows, neighbours)
     weights = np.where(parameters.view_weights < LEAST_WEIGHT, 0.0, parameters.view_weights)
-    return NoisyRoundRequest(Broadcast.of(replace(parameters, view_weights=weights)), scale)
+    model = Broadcast.of(replace(parameters, view_weights=weights))
+    return NoisyRoundRequest(model, count_scale, cost_share=cost_scale / min(count_scale, 1.0))
 
 
 def keeps_bound(model: Broadcast, widths: Sequence[int] | None = None) -> bool:
