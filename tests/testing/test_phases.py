@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from fedhk.embedding.options import Diffusion
 from fedhk.federation.aggregators import SumAggregator
 from fedhk.federation.board import Entry
 from fedhk.federation.entries import References, Schema
 from fedhk.federation.phases.agreement import CompareClusters, FindPartitions, FirstCenters
+from fedhk.federation.phases.anchors import ChooseAnchors, TieRows
 from fedhk.federation.phases.base import Nothing, ServerPhase, SumPhase
 from fedhk.federation.phases.candidates import ChooseStart
 from fedhk.federation.phases.deliver import Deliver
@@ -21,6 +23,7 @@ from fedhk.federation.phases.finish import Finish
 from fedhk.federation.phases.publish_frame import GivenShares, PublishFrame, Shares
 from fedhk.federation.phases.refine import FindEffects, FindRefined
 from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.phases.within import FindMetric
 from fedhk.federation.protocols import make_protocol
 from fedhk.federation.protocols.base import RoundContext
 from fedhk.federation.remote.greet import Greet
@@ -141,6 +144,17 @@ class TestFindRefined(PhaseChecks):
 
     def phase(self):
         return FindRefined(SETTINGS.n_clusters, SETTINGS)
+
+
+class TestFindMetric(PhaseChecks):
+    keeps_sites_apart = True  # first clusters are found among the means
+
+    def before(self):
+        given = (SETTINGS, make_protocol("statistics"), SUM, 0)
+        return [Describe(SETTINGS), ChooseAnchors(*given, diffusion=Diffusion(), n_clusters=SETTINGS.n_clusters)]
+
+    def phase(self):
+        return FindMetric(TieRows(Diffusion(), SETTINGS.n_clusters, 0))
 
 
 class TestStatisticsRounds(PhaseChecks):

@@ -135,7 +135,8 @@ class OwnSpace:
         ]
         parts = make_parts(means, self.columns, references, self.n_clusters, seed)
         points = clear_levels(split_joint(joint_rows(means), means.widths), find_levels(self.columns, means.widths))
-        graph = AnchorGraph(points, old.neighbours, old.scale, old.joint_weight)
+        metric = old.metric.project(self.bases)
+        graph = AnchorGraph(points, old.neighbours, old.scale, old.joint_weight, metric=metric)
         return tie_to_parts(graph, means, parts, self.n_clusters, means.sample_weight)
 
 

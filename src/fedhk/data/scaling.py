@@ -229,6 +229,12 @@ class Reference:
         return RowForm(unit=self.unit_rows, root=self.root, weights=self.weights)
 
     @property
+    def on_sphere(self) -> bool:
+        """Whether rows have length 1 up to one factor, as documents have: features are not divided by own spreads."""
+        known = self.scale[np.isfinite(self.scale)]
+        return self.unit_rows and bool(known.size == 0 or known.max() == known.min())
+
+    @property
     def width(self) -> int:
         """Number of features."""
         return int(self.shift.shape[0])

@@ -17,8 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.embedding.metric import NO_METRIC, Metric
 from fedhk.embedding.parts import NO_PARTS, Parts
-from fedhk.model.rows import Rows
+from fedhk.model.rows import Rows, joint_rows, split_joint, take
 
 # Distances of a chunk of rows to all anchors, in bytes: what is computed from them stays in the cache.
 CHUNK_BYTES = 2**21
@@ -35,6 +36,7 @@ class AnchorGraph:
     # the same proportions among the blocks it has.
     joint_weight: float
     parts: Parts = NO_PARTS  # what rows of tables with categories are tied to, too
+    metric: Metric = NO_METRIC  # what rows and anchors are stretched by before distances are taken
 
     def check(self, widths: Sequence[int]) -> None:
         """Refuse, by ValueError, anchors to which rows of views of such widths cannot be tied."""
@@ -44,6 +46,12 @@ class AnchorGraph:
         if not all(np.isfinite(part).all() for part in self.anchors):
             raise ValueError("anchors have values that are NaN or infinite")
         self.parts.check(widths)
+        self.metric.check(widths)
+
+    @cached_property
+    def stretched(self) -> tuple[FloatArray, ...]:
+        """Anchors as distances to them are taken."""
+        return self.metric.stretch(self.anchors)
 
     @property
     def n_anchors(self) -> int:
@@ -79,12 +87,9 @@ class AnchorGraph:
     def chunks(self, rows: Rows, size: int | None = None) -> Iterator[tuple[slice, Any]]:
         """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
         size = self._chunk_size(rows) if size is None else size
-        readers = _readers(self.parts.without_levels(rows), self.anchors, size)
         to_parts = _readers(rows, self.parts.centers, size) if self.parts else []
-        for start in range(0, rows.n_rows, size):
-            part = slice(start, min(start + size, rows.n_rows))
-            distances = [np.maximum(-reader.load(part).by_row(), 0.0) for reader in readers]
-            observed = [_observed(rows, view, part) for view in range(len(readers))]
+        for part, distances in self._measure(rows, size):
+            observed = [_observed(rows, view, part) for view in range(len(distances))]
             from_parts = [-reader.load(part).by_row() for reader in to_parts]
             yield part, self._affinities(distances, observed, from_parts)
 
@@ -112,11 +117,31 @@ class AnchorGraph:
 
     def distances(self, rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
         """Ranges of rows, each with the squared distances of its rows to all anchors, over all views together."""
-        size = self._chunk_size(rows)
-        readers = _readers(self.parts.without_levels(rows), self.anchors, size)
+        for part, apart in self._measure(rows, self._chunk_size(rows)):
+            yield part, np.sum(apart, axis=0)
+
+    def _measure(self, rows: Rows, size: int) -> Iterator[tuple[slice, list[FloatArray]]]:
+        """Ranges of rows, each with the squared distances of its rows to all anchors, per view."""
+        plain = self.parts.without_levels(rows)
+        readers = _readers(plain, self.anchors, size)
         for start in range(0, rows.n_rows, size):
             part = slice(start, min(start + size, rows.n_rows))
-            yield part, np.sum([np.maximum(-reader.load(part).by_row(), 0.0) for reader in readers], axis=0)
+            changed = self._measure_stretched(plain, part) if self.metric else {}
+            views = enumerate(readers)
+            yield part, [changed[h] if h in changed else np.maximum(-r.load(part).by_row(), 0.0) for h, r in views]
+
+    def _measure_stretched(self, rows: Rows, part: slice) -> dict[int, FloatArray]:
+        """Squared distances of some rows to all anchors, in the views that the metric changes.
+
+        A cell that is missing in such a view is at the grand mean; a row without the view is at no distance.
+        """
+        points = self.metric.stretch(split_joint(joint_rows(take(rows, part)), rows.widths))
+        found = {}
+        for view, (own, anchors) in enumerate(zip(points, self.stretched, strict=True)):
+            if self.metric.changed[view]:
+                squares = np.square(own).sum(axis=1)[:, None] + np.square(anchors).sum(axis=1) - 2 * own @ anchors.T
+                found[view] = np.maximum(squares, 0.0) * _observed(rows, view, part)[:, None]
+        return found
 
     def affinities(self, rows: Rows) -> Any:
         """Compute the affinities of all rows, CSR of shape (n, columns); a row sums to 1, or 0 without a value."""

@@ -81,10 +81,10 @@ def give_length(points: Sequence[FloatArray], references: Sequence[Reference]) -
     """
     found = []
     for part, reference in zip(points, references, strict=True):
-        values = reference.to_input(part) if reference.unit_rows else part
+        values = reference.to_input(part) if reference.on_sphere else part
         lengths = np.sqrt(np.nansum(np.square(values), axis=1, keepdims=True))
         scaled = np.nan_to_num(values / np.where(lengths > 0, lengths, 1.0), nan=0.0)
-        found.append(reference.to_model(scaled) if reference.unit_rows else part)
+        found.append(reference.to_model(scaled) if reference.on_sphere else part)
     return tuple(found)
 
 

@@ -108,6 +108,7 @@ class Origin:
             graph.scale,
             graph.joint_weight,
             graph.parts,
+            graph.metric,
             tuple(columns[:-1]),
         )
         return replace(base, graph=carried, projection=np.vstack(projection)), centers

@@ -35,6 +35,11 @@ class Diffusion(Option):
         Whether heat also passes between anchors that plain k-means puts into one group: much where heat leaves the
         clusters, none where they are apart, whatever their shape. It keeps round clusters whole that chains of rows
         join to others, and costs no byte.
+    stretch : bool, default=True
+        Whether directions in which rows of the same cluster spread widely count less in distances. Sites sum up the
+        covariance of their rows within first clusters, and group their rows once more. Views with missing cells, with
+        levels of categories or with rows of length 1 keep their units, and so do all views with noise and with
+        synthetic anchors.
 
     Notes
     -----
@@ -44,7 +49,7 @@ class Diffusion(Option):
     --------
     >>> from fedhk import Diffusion
     >>> Diffusion(neighbours=5)
-    Diffusion(n_anchors=300, neighbours=5, scale=3.0, joint_weight=0.5, anchors='auto', groups=True)
+    Diffusion(n_anchors=300, neighbours=5, scale=3.0, joint_weight=0.5, anchors='auto', groups=True, stretch=True)
     """
 
     n_anchors: int = 300
@@ -53,13 +58,16 @@ class Diffusion(Option):
     joint_weight: float = 0.5
     anchors: str = AUTO
     groups: bool = True
+    stretch: bool = True
 
     def __post_init__(self) -> None:
         self._keep_whole("n_anchors", 2)
         self._keep_whole("neighbours", 1)
         self._keep_number("scale", lambda scale: 0 < scale < math.inf, "a finite number above 0")
         self._keep_number("joint_weight", lambda share: 0 <= share <= 1, "a number from 0 to 1")
-        if self.groups not in (True, False):
-            raise ValueError(f"groups={self.groups!r} must be True or False.")
-        self._set("groups", bool(self.groups))
+        for name in ("groups", "stretch"):
+            given = getattr(self, name)
+            if given not in (True, False):
+                raise ValueError(f"{name}={given!r} must be True or False.")
+            self._set(name, bool(given))
         self._check_word("anchors", [AUTO, MEANS, SYNTHETIC])

@@ -173,7 +173,7 @@ def find_groups(
     if not options.groups or not joint_weight or not 1 < n_clusters < count:
         return NO_GROUPS
     value, sums = find_value(affinities, n_clusters, sample_weight)
-    labels = partition_anchors(graph.anchors, sums[-count:], n_clusters, seed)
+    labels = partition_anchors(graph.stretched, sums[-count:], n_clusters, seed)
     return share_heat(AnchorGroups(labels, 0.0, joint_weight), graph, value)
 
 

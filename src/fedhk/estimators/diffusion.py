@@ -34,6 +34,7 @@ from fedhk.federation.phases.remember import RememberEmbedded
 from fedhk.federation.phases.rounds import Rounds
 from fedhk.federation.phases.together import Together
 from fedhk.federation.phases.update import FEW_DIGITS, Found, find_far
+from fedhk.federation.phases.within import ChooseAnchorsAgain, FindMetric
 from fedhk.federation.protocols.base import Protocol, RoundContext
 from fedhk.federation.run import Run
 from fedhk.federation.site import Site
@@ -211,7 +212,11 @@ class FedHKDiffusion(EFKMVC):
         if diffusion.anchors == SYNTHETIC:
             return [FindDirections(run.seed), FitMixture(n_clusters, run.seed), tie]
         given = (run.settings, run.protocol, run.aggregator, run.seed, run.workers)
-        return [ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters), tie]
+        first = ChooseAnchors(*given, diffusion=diffusion, n_clusters=n_clusters)
+        if not diffusion.stretch:
+            return [first, tie]
+        again = ChooseAnchorsAgain(*given, diffusion=diffusion, n_clusters=n_clusters)
+        return [first, FindMetric(tie), again, tie]
 
     def _choose(self, clients: dict[str, Views], workers: int) -> RunChoices:
         """Make the choices before any site is asked; refuse what would protect the rounds but not the anchors."""

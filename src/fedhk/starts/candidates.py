@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,12 +92,14 @@ def site_candidates(
     least_rows: int = LEAST_ROWS,
     *,
     split: bool = False,
+    stretch: Callable[[FloatArray], FloatArray] | None = None,
 ) -> Candidates:
     """Means of groups of a site's rows in the joint space of all views.
 
     A small site gives fewer than `n_candidates`: at most one for three rows, and none if it has one row. No group has
     fewer than `least_rows` rows: smaller ones are given up. With `split`, large groups are split in their place,
-    and groups are the same in whatever order the rows are.
+    and groups are the same in whatever order the rows are. With `stretch`, groups are made and spreads measured of rows
+    that are changed by it; the means are of rows as they are.
     """
     total = float(rows.n_rows if rows.sample_weight is None else rows.sample_weight.sum())
     sample = sample_rows(rows, n_candidates, random_state)
@@ -105,11 +107,15 @@ def site_candidates(
         return Candidates(np.zeros((0, sum(rows.widths))), np.zeros(0), np.zeros((0, len(rows.widths))))
     joint, weight = joint_rows(sample, missing=np.nan), _weights(sample)
     values = np.nan_to_num(joint, nan=0.0)
+    if stretch is not None:
+        values = stretch(values.astype(np.float64))
     if split:
         groups = _group_evenly(values, weight, n_candidates, random_state, least_rows)
     else:
         groups = _group_sample(values, weight, n_candidates, random_state, least_rows)
     found = _means(joint, weight, groups, rows.widths)
+    if stretch is not None:
+        found = replace(found, spreads=_means(values, weight, groups, rows.widths).spreads)
     return replace(found, sizes=found.sizes * (total / weight.sum()))
 
 

@@ -22,9 +22,11 @@ from fedhk.embedding.anchors import (
     draw_stand_ins,
     good_count,
     make_anchors,
+    replace_tables,
 )
 from fedhk.embedding.diffusion import make_affinity_rows
 from fedhk.embedding.groups import AnchorGroups
+from fedhk.embedding.metric import NO_METRIC, Metric
 from fedhk.embedding.options import AUTO, Diffusion
 from fedhk.embedding.parts import Parts, clear_levels, find_levels, make_parts
 from fedhk.embedding.spectrum import find_groups, tie_to_parts
@@ -36,6 +38,7 @@ from fedhk.federation.phases.candidates import AskCandidates, CandidatesRequest,
 from fedhk.federation.phases.frame import calibrated_references
 from fedhk.federation.phases.mixture import PRECISION, FittedMixture
 from fedhk.federation.phases.rounds import Rounds
+from fedhk.federation.phases.row_metric import RowMetric, find_metric
 from fedhk.federation.phases.sum_start import SumCandidates
 from fedhk.federation.protocols.base import RoundContext
 from fedhk.federation.table import Table, read_arrays, round_arrays, round_as_sent
@@ -64,19 +67,22 @@ class Anchors(RowEntry):
     scale: float
     joint_weight: float
     parts: Parts  # its arrays are rounded
+    metric: Metric = NO_METRIC  # its arrays are rounded
 
     @classmethod
     def of(cls, graph: AnchorGraph) -> Anchors:
         """Round a graph."""
         points = tuple([Table.of(part.T, ANCHOR_PRECISION) for part in graph.anchors])
         parts = round_arrays(graph.parts, PRECISION)
-        return cls(points, graph.neighbours, graph.scale, graph.joint_weight, parts)
+        metric = RowMetric.of(graph.metric).rounded
+        return cls(points, graph.neighbours, graph.scale, graph.joint_weight, parts, metric)
 
     @cached_property
     def graph(self) -> AnchorGraph:
         """The graph as server and sites read it."""
         points = tuple([np.ascontiguousarray(table.read().T) for table in self.points])
-        return AnchorGraph(points, self.neighbours, self.scale, self.joint_weight, read_arrays(self.parts))
+        parts, metric = read_arrays(self.parts), read_arrays(self.metric)
+        return AnchorGraph(points, self.neighbours, self.scale, self.joint_weight, parts, metric)
 
     def apply(self, rows: Rows) -> Rows:
         return tie_rows(self.graph, rows)
@@ -148,6 +154,15 @@ def anchors_wanted(board: Board, diffusion: Diffusion, n_clusters: int) -> int:
     return anchor_count(n_clusters, board.get(Population).rows, diffusion.n_anchors)
 
 
+@dataclass(frozen=True, eq=False)
+class TiedRows:
+    """Anchors, and how rows that stand in for those of the sites are tied to them."""
+
+    graph: AnchorGraph
+    affinities: Any  # CSR, of shape (n, columns)
+    groups: AnchorGroups  # of the anchors
+
+
 @dataclass(frozen=True)
 class TieRows(ServerPhase):
     """The anchors that rows are tied to, made of what sites have said of their rows, and groups of them."""
@@ -161,30 +176,47 @@ class TieRows(ServerPhase):
     def begin(self, board: Board) -> Board:
         if board.has(FinalParameters):  # of parts of clusters, to which rows are tied
             return board
-        options = self.diffusion
-        means = [complete_candidates(_as_rows(board, found.candidates)) for found in board.find(RowMeans)]
-        rows = self._draw_stand_ins(board, means)
-        wanted = good_count(self.n_clusters, board.get(Population).rows, options.n_anchors)
-        asked = min([anchors_wanted(board, options, self.n_clusters), *(room.means for room in board.find(Room))])
-        points = self._make_points(board, means, rows, asked, wanted)
-        graph = AnchorGraph(points, options.neighbours, options.scale, options.joint_weight)
-        anchors = Anchors.of(tie_to_parts(graph, rows, self._make_parts(board, means or [rows]), self.n_clusters))
-        graph = anchors.graph
-        if graph.n_columns < self.n_clusters:
+        tied = self.tie_stand_ins(board, find_metric(board))
+        anchors = Anchors.of(tied.graph)
+        asked, count = self._count_means(board), tied.graph.n_anchors
+        if tied.graph.n_columns < self.n_clusters:
             raise DataError(
-                f"n_clusters={self.n_clusters}, but the sites' rows give {len(points[0])} different anchors with "
-                f"{graph.n_columns} columns: there are too few different rows."
+                f"n_clusters={self.n_clusters}, but the sites' rows give {count} different anchors with "
+                f"{tied.graph.n_columns} columns: there are too few different rows."
             )
-        if len(points[0]) < asked / 2 and not graph.parts:
+        if count < asked / 2 and not tied.graph.parts:
             warnings.warn(
-                f"{len(points[0])} anchors instead of {asked}: sites have too few rows, or too few different ones, of "
+                f"{count} anchors instead of {asked}: sites have too few rows, or too few different ones, of "
                 "which means could be made. Use Diffusion(anchors='synthetic').",
                 UserWarning,
                 stacklevel=2,
             )
+        found = board.drop(FittedMixture, RowMeans, Room, RowMetric)
+        return found.put(anchors, Groups(tied.groups), StandIns.of(tied.affinities))
+
+    def tie_stand_ins(self, board: Board, metric: Metric = NO_METRIC) -> TiedRows:
+        """Make anchors of what sites have said of their rows, and tie rows that stand in for those of the sites."""
+        options = self.diffusion
+        means = [complete_candidates(read_means(board))] if board.has(RowMeans) else []
+        stretched = [replace_tables(own, metric.stretch_joint(joint_rows(own), own.widths)) for own in means]
+        drawn = self._draw_stand_ins(board, stretched)
+        wanted = good_count(self.n_clusters, board.get(Population).rows, options.n_anchors)
+        points = metric.undo(self._make_points(board, stretched, drawn, self._count_means(board), wanted))
+        rows = replace_tables(drawn, np.hstack(metric.undo(split_joint(joint_rows(drawn), drawn.widths))))
+        levels = find_levels(board.get(Population).columns, rows.widths)
+        graph = AnchorGraph(
+            round_points(clear_levels(points, levels)), options.neighbours, options.scale, options.joint_weight
+        )
+        parts = self._make_parts(board, means or [rows])
+        graph = Anchors.of(tie_to_parts(replace(graph, metric=metric), rows, parts, self.n_clusters)).graph
         affinities = graph.affinities(rows)
         groups = find_groups(affinities, graph, self.n_clusters, options, self.seed)
-        return board.drop(FittedMixture, RowMeans, Room).put(anchors, Groups(groups), StandIns.of(affinities))
+        return TiedRows(graph, affinities, groups)
+
+    def _count_means(self, board: Board) -> int:
+        """How many means of rows there are to be at most."""
+        rooms = [room.means for room in board.find(Room)]
+        return min([anchors_wanted(board, self.diffusion, self.n_clusters), *rooms])
 
     def _make_points(
         self, board: Board, means: list[Rows], stand_ins: Rows, asked: int, wanted: int
@@ -192,16 +224,17 @@ class TieRows(ServerPhase):
         """Anchors per view; levels of categories are at their means in all of them."""
         levels = find_levels(board.get(Population).columns, board.get(References).widths)
         for found in board.find(FittedMixture):
-            return clear_levels(read_arrays(round_arrays(found.mixture, PRECISION)).take(wanted, self.seed), levels)
+            drawn: tuple[FloatArray, ...] = read_arrays(round_arrays(found.mixture, PRECISION)).take(wanted, self.seed)
+            return drawn
         (rows,) = means
         made = make_anchors(rows, asked, calibrated_references(board), np.random.RandomState(self.seed), levels)
         joint = np.hstack(made)
         lacking = min(wanted, int(board.get(Population).rows)) - len(joint)
         # points drawn around means of rows of length 1, such as documents, are unlike any row
-        is_dense = not any(reference.unit_rows for reference in board.get(References).references)
+        is_dense = not any(reference.on_sphere for reference in board.get(References).references)
         if self.diffusion.anchors == AUTO and is_dense and lacking > 0:
             joint = np.vstack([joint, joint_rows(stand_ins)[:lacking]])
-        return round_points(clear_levels(split_joint(joint, rows.widths), levels))
+        return split_joint(joint, rows.widths)
 
     def _make_parts(self, board: Board, means: list[Rows]) -> Parts:
         """Parts that rows are tied to as well, where some features are levels of categories."""
@@ -222,6 +255,11 @@ class TieRows(ServerPhase):
         joint = np.vstack(parts)
         views = len(board.get(References).references)
         return _as_rows(board, Candidates(joint, np.ones(len(joint)), np.zeros((len(joint), views))))
+
+
+def read_means(board: Board) -> Rows:
+    """Means of groups of rows, with their weights, as rows of the sites."""
+    return _as_rows(board, board.get(RowMeans).candidates)
 
 
 def _as_rows(board: Board, found: Candidates) -> Rows:

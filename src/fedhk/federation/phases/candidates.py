@@ -22,6 +22,7 @@ from fedhk.federation.phases.base import Phase, ServerPhase, SumPhase
 from fedhk.federation.phases.frame import Frame
 from fedhk.federation.phases.judge_starts import JudgeStarts
 from fedhk.federation.phases.noisy_groups import NoisyGroups
+from fedhk.federation.phases.row_metric import check_metric, find_metric
 from fedhk.federation.phases.sum_basis import (
     BasisGroups,
     BasisMoments,
@@ -108,7 +109,9 @@ class AskCandidates(Phase[CandidatesRequest, CandidatesReply]):
         rows = site.rows()
         count = max(request.count, count_by_share(rows.n_rows, request.share))
         random_state = seeded(request.seed, zlib.crc32(site.name.encode()))
-        found = site_candidates(rows, count, random_state, site.least_group, split=request.split)
+        metric = check_metric(find_metric(site.board), rows.widths)
+        stretch = partial(metric.stretch_joint, widths=rows.widths) if metric else None
+        found = site_candidates(rows, count, random_state, site.least_group, split=request.split, stretch=stretch)
         return CandidatesReply(Table.of(found.points, request.precision), found.sizes, found.spreads)
 
     def check(self, board: Board, reply: CandidatesReply, site: str) -> None:
