@@ -25,6 +25,7 @@ OTHERS = {
         "joint_weight": 0.25,
         "anchors": "means",
         "groups": False,
+        "stretch": False,
     },
     "participation": {"fraction": 0.5, "min_sites": 2, "timeout": 90.0, "deviating": "warn"},
     "personalization": {

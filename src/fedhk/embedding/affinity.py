@@ -87,8 +87,13 @@ class AnchorGraph:
     def chunks(self, rows: Rows, size: int | None = None) -> Iterator[tuple[slice, Any]]:
         """Ranges of rows that cover them once, each with the affinities of its rows, CSR of shape (b, columns)."""
         size = self._chunk_size(rows) if size is None else size
+        plain = self.parts.without_levels(rows)
+        readers = _readers(plain, self.anchors, size)
         to_parts = _readers(rows, self.parts.centers, size) if self.parts else []
-        for part, distances in self._measure(rows, size):
+        for part in self._blocks(rows, size):
+            changed = self._measure_stretched(plain, part) if self.metric else {}
+            views = enumerate(readers)
+            distances = [changed[view] if view in changed else measure_squares(own, part) for view, own in views]
             observed = [_observed(rows, view, part) for view in range(len(distances))]
             from_parts = [-reader.load(part).by_row() for reader in to_parts]
             yield part, self._affinities(distances, observed, from_parts)
@@ -116,19 +121,19 @@ class AnchorGraph:
         return found
 
     def distances(self, rows: Rows) -> Iterator[tuple[slice, FloatArray]]:
-        """Ranges of rows, each with the squared distances of its rows to all anchors, over all views together."""
-        for part, apart in self._measure(rows, self._chunk_size(rows)):
-            yield part, np.sum(apart, axis=0)
+        """Ranges of rows, each with the squared distances of its rows to all anchors, over all views together.
 
-    def _measure(self, rows: Rows, size: int) -> Iterator[tuple[slice, list[FloatArray]]]:
-        """Ranges of rows, each with the squared distances of its rows to all anchors, per view."""
-        plain = self.parts.without_levels(rows)
-        readers = _readers(plain, self.anchors, size)
+        These are distances in model units, whatever the metric is: they say how far rows are, not which are alike.
+        """
+        readers = _readers(self.parts.without_levels(rows), self.anchors, self._chunk_size(rows))
+        for part in self._blocks(rows, self._chunk_size(rows)):
+            yield part, np.sum([measure_squares(reader, part) for reader in readers], axis=0)
+
+    @staticmethod
+    def _blocks(rows: Rows, size: int) -> Iterator[slice]:
+        """Ranges of so many rows that cover them once."""
         for start in range(0, rows.n_rows, size):
-            part = slice(start, min(start + size, rows.n_rows))
-            changed = self._measure_stretched(plain, part) if self.metric else {}
-            views = enumerate(readers)
-            yield part, [changed[h] if h in changed else np.maximum(-r.load(part).by_row(), 0.0) for h, r in views]
+            yield slice(start, min(start + size, rows.n_rows))
 
     def _measure_stretched(self, rows: Rows, part: slice) -> dict[int, FloatArray]:
         """Squared distances of some rows to all anchors, in the views that the metric changes.
@@ -169,6 +174,11 @@ class AnchorGraph:
         n_rows, count = joined.shape
         pointers = np.arange(0, n_rows * count + 1, count)
         return sp.csr_array((joined.ravel(), np.hstack(columns).ravel(), pointers), shape=(n_rows, self.n_columns))
+
+
+def measure_squares(reader: Any, part: slice) -> FloatArray:
+    """Squared distances of some rows to all anchors in one view, (b, p)."""
+    return np.asarray(np.maximum(-reader.load(part).by_row(), 0.0))
 
 
 def nearest_shares(distances: FloatArray, neighbours: int, scale: float) -> tuple[IntArray, FloatArray]:
