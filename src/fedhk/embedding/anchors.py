@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from fedhk._typing import BoolArray, FloatArray
+from fedhk._typing import BoolArray, FloatArray, IntArray
 from fedhk.data.scaling import Reference
 from fedhk.data.views import Views
 from fedhk.model.rows import Rows, joint_rows, split_joint
@@ -124,7 +124,7 @@ def draw_stand_ins(
     weight = np.ones(len(joint)) if candidates.sample_weight is None else np.asarray(candidates.sample_weight)
     spread = np.zeros((len(joint), len(widths))) if candidates.spread is None else candidates.spread
     pick = random_state.choice(len(joint), count, p=weight / weight.sum())
-    near = _find_neighbours(joint)
+    near = find_neighbours(joint, DIRECTIONS)
     steps = random_state.normal(size=(count, near.shape[1]))
     # how much of each candidate is in the move of a row: some of its neighbours, less of where it stands
     shares = np.column_stack([steps, -steps.sum(axis=1)])
@@ -148,12 +148,12 @@ def scale_moves(directions: FloatArray, spread: FloatArray, widths: Sequence[int
     return np.hstack(parts)
 
 
-def _find_neighbours(joint: FloatArray) -> FloatArray:
-    """Find the nearest other points of each, shape (n, at most DIRECTIONS)."""
+def find_neighbours(joint: FloatArray, count: int) -> IntArray:
+    """Find the nearest other points of each, nearest first, shape (n, at most `count`)."""
     norms = np.einsum("nd,nd->n", joint, joint)
     apart = norms[:, None] + norms - 2 * joint @ joint.T
     np.fill_diagonal(apart, -np.inf)
-    return np.asarray(np.argsort(apart, axis=1, kind="stable")[:, 1 : DIRECTIONS + 1])
+    return np.asarray(np.argsort(apart, axis=1, kind="stable")[:, 1 : count + 1])
 
 
 def replace_tables(rows: Rows, joint: FloatArray) -> Rows:

@@ -17,6 +17,7 @@ import numpy as np
 from fedhk._random import seeded
 from fedhk._symmetric import from_upper_half, upper_half
 from fedhk._typing import BoolArray, FloatArray, IntArray
+from fedhk.embedding.anchors import find_neighbours
 from fedhk.model.rows import Rows, joint_rows, split_joint, take
 from fedhk.starts.kmeans import find_nearest, group_sums, lloyd, lloyd_each, plus_plus
 
@@ -243,12 +244,8 @@ def keep_units(metric: Metric, means: Rows) -> Metric:
 
 def _find_near(points: FloatArray) -> BoolArray:
     """Tell which points are among the nearest of which, (n, n)."""
-    squares = np.square(points).sum(axis=1)
-    apart = squares[:, None] + squares - 2 * points @ points.T
-    np.fill_diagonal(apart, np.inf)
-    found = np.zeros(apart.shape, bool)
-    count = min(NEIGHBOURS, len(points) - 1)
-    np.put_along_axis(found, np.argsort(apart, axis=1, kind="stable")[:, :count], values=True, axis=1)
+    found = np.zeros((len(points), len(points)), bool)
+    np.put_along_axis(found, find_neighbours(points, NEIGHBOURS), values=True, axis=1)
     return found
 
 
