@@ -3,6 +3,7 @@
     python benchmarks/diffusion.py [--seeds 5] [--sets handwritten,heart4] [--public] [--secure]
     python benchmarks/diffusion.py --large
     python benchmarks/diffusion.py --private [--seeds 3]
+    python benchmarks/diffusion.py --stretched [--seeds 4]
 
 Sites are the real ones where data have them, else ten sites by `split_dirichlet(labels, 10, 0.5)`. Every figure is of a
 real fit with default parameters; bytes are those of its history, both ways. Labels are for measuring only. `--secure`
@@ -19,6 +20,7 @@ if __name__ == "__main__":  # before imports that take seconds
     parser.add_argument("--sets", default="", help="names of data sets, with commas between them; all by default")
     parser.add_argument("--public", action="store_true", help="also the sets of scikit-learn")
     parser.add_argument("--secure", action="store_true", help="under masks")
+    parser.add_argument("--stretched", action="store_true", help="clusters along which all features move instead")
     parser.add_argument("--large", action="store_true", help="time and memory of many rows instead")
     parser.add_argument("--private", action="store_true", help="clusters of several shapes under noise instead")
     options = parser.parse_args()
@@ -159,12 +161,36 @@ def private(seeds: int, n_rows: int = 15_000, n_sites: int = 10) -> None:
         print(f"| {kind} | {epsilon:g} | {np.mean(ours):.2f} | {min(ours):.2f} | {np.mean(theirs):.2f} |", flush=True)
 
 
+def stretched(seeds: int, n_rows: int = 360, n_sites: int = 3) -> None:
+    """ARI of three clusters in two views, along which all features move together, without and with stretched rows."""
+    print("| spread, distance | as they come | least | stretched | least |\n|---|---|---|---|---|")
+    for spread, apart in itertools.product((2.0, 3.0, 4.0), (2.5, 3.5)):
+        found: dict[bool, list[float]] = {False: [], True: []}
+        for seed in range(seeds):
+            rng = np.random.default_rng(seed)
+            labels, views = rng.integers(3, size=n_rows), []
+            for _ in range(2):
+                shared = spread * rng.normal(size=(n_rows, 1)) * np.ones((1, 4))
+                views.append(shared + apart * np.eye(4)[labels] + 0.7 * rng.normal(size=(n_rows, 4)))
+            sites = {f"site-{s}": [view[s::n_sites] for view in views] for s in range(n_sites)}
+            truth = np.concatenate([labels[s::n_sites] for s in range(n_sites)])
+            for stretch, scores in found.items():
+                options = fedhk.Diffusion(stretch=stretch)
+                model = fedhk.FedHKDiffusion(3, diffusion=options, random_state=0).fit(sites)
+                scores.append(adjusted_rand_score(truth, np.concatenate([model.labels_[site] for site in sites])))
+        cells = [f"{number:.2f}" for scores in found.values() for number in (np.mean(scores), min(scores))]
+        print(f"| {spread:g}, {apart:g} | {' | '.join(cells)} |", flush=True)
+
+
 def main(options: argparse.Namespace) -> None:
     if options.large:
         large()
         return
     if options.private:
         private(options.seeds)
+        return
+    if options.stretched:
+        stretched(options.seeds)
         return
     wanted = set(filter(None, options.sets.split(",")))
     print("| data | balanced k-means | EFKMVC | FedHKDiffusion | least | wanted | gain | MB | vs EFKMVC | rounds | s |")
