@@ -38,8 +38,8 @@ class Diffusion(Option):
     stretch : bool, default=True
         Whether directions in which rows of the same cluster spread widely count less in distances. Sites sum up the
         covariance of their rows within first clusters, and group their rows once more. Views with missing cells, with
-        levels of categories or with rows of length 1 keep their units, and so do all views with noise and with
-        synthetic anchors.
+        levels of categories, with rows of length 1 or with more than 600 features keep their units, and so do all views
+        with noise and with synthetic anchors.
 
     Notes
     -----

@@ -10,7 +10,7 @@ from fedhk.errors import MessageError
 from fedhk.federation.board import Board, Shared
 from fedhk.federation.table import read_arrays, round_arrays
 
-# Precision of directions and factors: anchors, which they are applied to, have fewer digits.
+# Precision of the matrices: anchors, which they are applied to, have fewer digits.
 PRECISION = "half"
 
 
